@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from msgq.errors import ForkedSocketError, RecordingError
 from msgq.recording import Writer
 from msgq.recording.mcap_io import metadata_keys, segment_file, segment_writer
-from msgq.recording.mcap_io.core import ChunkBuffer, preallocate_space
+from msgq.recording.mcap_io.core import ChunkBuffer, preallocate_space, write_and_commit
 from tests.recording.test_writer import BEGIN, by_library
 
 
@@ -41,7 +42,7 @@ def test_writer_on_full_disk_writes_no_message_of_failed_call(
                 written += 1
 
         with monkeypatch.context() as patch:
-            patch.setattr(os, "writev", raise_disk_full)
+            patch.setattr(segment_file, "write_and_commit", raise_disk_full)
             with pytest.raises(RecordingError, match="No space left"):
                 write_all()
             with pytest.raises(RecordingError, match="No space left"):
@@ -52,16 +53,16 @@ def test_writer_on_full_disk_writes_no_message_of_failed_call(
 
 
 def test_failed_write_columns_counts_its_first_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = os.writev, iter(range(1000))
+    real, calls = write_and_commit, iter(range(1000))
 
-    def fail_third(*arguments: Any) -> int:
+    def fail_third(*arguments: Any) -> None:
         if next(calls) == 2:
             raise_disk_full()
-        return real(*arguments)
+        real(*arguments)
 
     with Writer(tmp_path / "a.mcap", compression="none", chunk_bytes=1024) as writer:
         channel = writer.channel("e")
-        monkeypatch.setattr(os, "writev", fail_third)
+        monkeypatch.setattr(segment_file, "write_and_commit", fail_third)
         with pytest.raises(RecordingError, match="No space left"):
             writer.write_columns(channel, [bytes(100)] * 100, np.arange(100))
         counted = writer.messages
@@ -151,11 +152,15 @@ def test_refused_space_in_advance_takes_no_disk_space(tmp_path: Path, monkeypatc
 def test_failed_write_after_space_in_advance_keeps_earlier_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    segment, write_parts = MegabyteSegment(tmp_path / "a.mcap"), os.writev
+    segment = MegabyteSegment(tmp_path / "a.mcap")
+
+    def write_part(fd: int, offset: int, parts: Sequence[bytes], *_: Any) -> None:
+        os.pwrite(fd, b"".join(parts)[:5000], offset)
+        raise_disk_full()
+
     segment.write_messages(0, 1, 2)
     with monkeypatch.context() as full:
-        full.setattr(os, "writev", lambda fd, parts: write_parts(fd, [b"".join(parts)[:5000]]))
-        full.setattr(os, "write", raise_disk_full)
+        full.setattr(segment_file, "write_and_commit", write_part)
         with pytest.raises(RecordingError, match="No space left"):
             segment.write_messages(3)
     segment.write_messages(4)

@@ -21,6 +21,8 @@ from mcap import records
 import msgq
 from msgq import errors
 from msgq.recording import LogReader, Recorder
+from msgq.recording.mcap_io import segment_file
+from msgq.recording.mcap_io.core import write_and_commit
 from msgq.recording.mcap_io.segment_writer import ChunkCompressor
 from msgq.recording.merge.log_copy import write_merged_log, write_time_slices
 from msgq.recording.recorder.rolling_writer import RecordingLimits
@@ -266,27 +268,30 @@ Injury = Callable[[pytest.MonkeyPatch], None]
 
 
 def make_failing_call(call: str, number: int, after: int = ROOM, fits: int = 0) -> Injury:
-    """Return what lets a function of `os` that writes fail after so many bytes. Writes of fewer than `fits` succeed."""
+    """Return what lets a function that writes fail after so many bytes: "pwritev", or a function of `os`.
+
+    Writes of fewer than `fits` bytes succeed.
+    """
 
     def inject(monkeypatch: pytest.MonkeyPatch) -> None:
-        writev, real = os.writev, getattr(os, call)
+        real = getattr(os, call)
         written = 0
 
-        def counting(descriptor: int, parts: Sequence[Any]) -> int:
+        def counting(descriptor: int, offset: int, parts: Sequence[Any], steps: Sequence[Callable[[], object]]) -> None:
             nonlocal written
             size = sum(map(len, parts))
-            if call == "writev" and written + size > after and size >= fits:
+            if call == "pwritev" and written + size > after and size >= fits:
                 raise OSError(number, os.strerror(number))
             written += size
-            return writev(descriptor, parts)
+            write_and_commit(descriptor, offset, parts, steps)
 
         def failing(*arguments: Any, **options: Any) -> Any:
             if written > after and (call != "open" or str(arguments[0]).endswith(".mcap")):
                 raise OSError(number, os.strerror(number))
             return real(*arguments, **options)
 
-        monkeypatch.setattr(os, "writev", counting)
-        if call != "writev":
+        monkeypatch.setattr(segment_file, "write_and_commit", counting)
+        if call != "pwritev":
             monkeypatch.setattr(os, call, failing)
 
     return inject
@@ -319,10 +324,10 @@ def bad_taker(monkeypatch: pytest.MonkeyPatch) -> None:
 DIRECTORY, FILE = "log", "log.mcap"
 NO_SPLIT, SPLIT = RecordingLimits(), RecordingLimits(split_messages=100)
 FAILURES = {
-    "data": (make_failing_call("writev", errno.ENOSPC, fits=5000), FILE, NO_SPLIT),
-    "data of a later segment": (make_failing_call("writev", errno.ENOSPC, fits=5000), DIRECTORY, SPLIT),
-    "device": (make_failing_call("writev", errno.EIO), FILE, NO_SPLIT),
-    "end of a segment": (make_failing_call("writev", errno.ENOSPC), DIRECTORY, SPLIT),
+    "data": (make_failing_call("pwritev", errno.ENOSPC, fits=5000), FILE, NO_SPLIT),
+    "data of a later segment": (make_failing_call("pwritev", errno.ENOSPC, fits=5000), DIRECTORY, SPLIT),
+    "device": (make_failing_call("pwritev", errno.EIO), FILE, NO_SPLIT),
+    "end of a segment": (make_failing_call("pwritev", errno.ENOSPC), DIRECTORY, SPLIT),
     "new segment": (make_failing_call("open", errno.ENOSPC), DIRECTORY, SPLIT),
     "sync": (make_failing_call("fdatasync", errno.EIO), FILE, NO_SPLIT),
     "last sync": (make_failing_call("fsync", errno.EIO, 0), FILE, NO_SPLIT),

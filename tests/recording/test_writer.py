@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import errno
 import gc
+import inspect
 import json
 import os
+import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -19,8 +23,8 @@ from mcap.stream_reader import CRCValidationError, StreamReader
 
 import msgq
 from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError, StateError
-from msgq.recording import LogReader, Recorder, Writer
-from msgq.recording.mcap_io import log_writer, metadata_keys
+from msgq.recording import LogReader, Recorder, Writer, examine
+from msgq.recording.mcap_io import log_writer, metadata_keys, segment_file
 from msgq.recording.merge.log_copy import write_merged_log
 from tests.support import wait_until
 
@@ -401,13 +405,13 @@ def test_second_writer_of_same_path_fails(tmp_path: Path) -> None:
 
 
 def test_writer_on_full_disk_raises_error_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_fd: int, _parts: Any) -> int:
+    def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def written() -> None:
         with Writer(tmp_path / "a.mcap") as writer:
             channel = writer.channel("a")
-            monkeypatch.setattr(os, "writev", full)
+            monkeypatch.setattr(segment_file, "write_and_commit", full)
             for _ in range(100):
                 writer.write(channel, bytes(100_000), 1)
 
@@ -415,6 +419,59 @@ def test_writer_on_full_disk_raises_error_and_leaves_no_file(tmp_path: Path, mon
         written()
     assert raised.value.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []
+
+
+class StepError(Exception):
+    """Raised between two lines of Python code, as an exception of a signal handler."""
+
+
+def interrupt_at_step(call: Callable[[], object], step: int) -> bool:
+    """Call a function, and raise an exception at so many steps of its Python code. Return True if it was raised."""
+    remaining, before = step, sys.gettrace()
+
+    def trace_step(frame: FrameType, _event: str, _argument: object) -> Any:
+        nonlocal remaining
+        if frame.f_code.co_flags & inspect.CO_GENERATOR:  # Python ignores an exception in the end of a generator
+            return None
+        remaining -= 1
+        if remaining < 0:
+            raise StepError
+        return trace_step
+
+    sys.settrace(trace_step)
+    try:
+        call()
+    except StepError:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_writer_interrupted_at_any_step_writes_each_message_once(tmp_path: Path) -> None:
+    path, number, step = tmp_path / "a.mcap", 0, 0
+    kept: list[int] = []
+    with Writer(path, compression="none", chunk_bytes=1024) as writer:
+        channel = writer.channel("e")
+        while True:
+            number += 1
+            calls: list[Callable[[], object]] = [
+                partial(writer.write, channel, b"%d" % number + bytes(1100), number),
+                partial(writer.add_metadata, "m", {"number": str(number)}),
+                partial(writer.attach, "a", b"x"),
+            ]
+            interrupted = [interrupt_at_step(call, step) for call in calls]
+            if not interrupted[0]:
+                kept.append(number)
+            if number > 2 and not any(interrupted):
+                break
+            step += number > 2  # the first write after the start writes no chunk
+    log = LogReader(path)
+    times = [message.log_time for message in log]
+    assert len(times) == len(set(times)) == log.messages
+    assert set(kept) <= set(times)
+    assert not list(examine(path))
+    assert step > 50
 
 
 def test_closed_writer_refuses_calls(tmp_path: Path) -> None:

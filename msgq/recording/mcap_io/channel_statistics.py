@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from mcap import records
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.channel_tally import ChannelTally
 from msgq.recording.mcap_io.core import CHANNEL_ID_COUNT, ChunkBuffer, tally_dtype
+from msgq.recording.mcap_io.segment_file import CommitStep
 
 
 class SequenceNumberingState(NamedTuple):
@@ -49,7 +51,11 @@ class ChannelStatistics:
 
     def count_chunk_messages(self, chunk: ChunkBuffer) -> None:
         """Count the messages of a chunk. The channels of the chunk must have been added."""
-        chunk.update_tallies(self._tallies, self._numberings)
+        self.prepare_chunk(chunk)()
+
+    def prepare_chunk(self, chunk: ChunkBuffer) -> CommitStep:
+        """Return the step that counts the messages of a chunk; see `count_chunk_messages`."""
+        return partial(chunk.update_tallies, self._tallies, self._numberings)
 
     def count_raw_messages(self, channel: int, messages: int, first_time: int, last_time: int) -> None:
         """Count messages without known sizes and losses."""

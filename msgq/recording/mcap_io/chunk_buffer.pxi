@@ -162,9 +162,11 @@ cdef class ChunkBuffer:
                 f"tallies has {len(tallies)} elements; "
                 f"pass one for each of the {CHANNEL_ID_COUNT} channel IDs"
             )
-        cdef int64_t[::1] numbers = tallies.view("i8")
+        cdef Py_buffer view
+        PyObject_GetBuffer(tallies, &view, PyBUF_WRITABLE)  # `tallies.view` would run Python code of NumPy
         with nogil:
-            mq_log_chunk_update_tallies(&self._chunk, <mq_channel_tally *> &numbers[0], &numberings[0])
+            mq_log_chunk_update_tallies(&self._chunk, <mq_channel_tally *> view.buf, &numberings[0])
+        PyBuffer_Release(&view)
 
     def count_messages_by_channel(self):
         if self._message_counts is None or self._counted_messages != self._chunk.entry_count:

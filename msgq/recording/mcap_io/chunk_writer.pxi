@@ -112,5 +112,4 @@ cdef class ChunkWriter:
 
     def flush_chunk(self):
         if len(self._chunk):
-            self._segment.write_chunk(self._chunk, self.channels)
-            self._chunk.clear_messages()
+            self._segment.write_chunk(self._chunk, self.channels, True, (self._chunk.clear_messages,))

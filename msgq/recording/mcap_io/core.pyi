@@ -1,7 +1,7 @@
 """Compiled code for chunks of MCAP files: scans into columns, buffers and writers."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self, final
 
 import numpy as np
@@ -419,4 +419,22 @@ def preallocate_space(fd: int, offset: int, size: int) -> bool:
     Returns:
         False if the space was not allocated: the file system is in memory (tmpfs) or cannot allocate, or the disk is
         nearly full. The file is unchanged.
+    """
+
+def write_and_commit(
+    fd: int, offset: int, parts: Sequence[bytes | memoryview[int]], steps: Sequence[Callable[[], object]]
+) -> None:
+    """Write all parts to a file at an offset, then call all steps. No signal handler of Python runs in between.
+
+    After a success, all steps were called, also if a handler raises an exception when this function returns. After an
+    error, no step was called, and the file may have some of the bytes.
+
+    Args:
+        fd: descriptor of the file.
+        offset: offset of the first byte in the file.
+        parts: parts to write.
+        steps: functions that are implemented in C, such as `partial(setattr, ...)`. Handlers run during Python code.
+
+    Raises:
+        OSError: the disk is full or failed.
     """

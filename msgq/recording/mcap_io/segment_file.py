@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.errors import ForkedSocketError, RecordingError
 from msgq.recording.mcap_io.byte_reader import ByteReader
-from msgq.recording.mcap_io.core import crc32, preallocate_space
+from msgq.recording.mcap_io.core import crc32, preallocate_space, write_and_commit
 
+#: A change of the caller's bookkeeping: a function that is implemented in C.
+CommitStep: TypeAlias = Callable[[], object]
 _BLOCK_BYTES = 1 << 20
 #: Space to allocate before a write that needs more. The kernel writes new data into allocated space in two thirds of
 #: the time, because it need not reserve space for each page.
@@ -39,6 +44,7 @@ class SegmentFile:
         self._pid = os.getpid()
         self._allocated_bytes = 0  # 0: no space was allocated in advance
         self._can_preallocate = True
+        self._has_uncommitted_bytes = False  # True: bytes after `size_bytes` are to be removed
         try:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             fcntl.flock(self._fd, fcntl.LOCK_EX)  # held to `close`, so that `recover` does not change a growing file
@@ -48,38 +54,53 @@ class SegmentFile:
                 f"recording '{path}' cannot be created: {error.strerror}{hint}", errno=error.errno
             ) from error
 
-    def append_bytes(self, *parts: bytes | memoryview[int]) -> None:
+    def append_bytes(self, *parts: bytes | memoryview[int], steps: Sequence[CommitStep] = ()) -> None:
         """Append all parts. After an error, the file is unchanged.
+
+        `steps`: see `append_parts`.
 
         Raises:
             ForkedSocketError: this process is a child of the process that created the file.
             RecordingError: the disk is full or failed.
         """
-        self.append_parts(parts)
+        crc = self.crc
         for part in parts:
-            self.crc = crc32(part, self.crc)
+            crc = crc32(part, crc)
+        self.append_parts(parts, crc, steps)
 
-    def append_parts(self, parts: Sequence[bytes | memoryview[int]]) -> None:
-        """Append all parts, as `append_bytes`. The caller adds the parts to `crc`."""
+    def append_parts(
+        self, parts: Sequence[bytes | memoryview[int]], crc: int, steps: Sequence[CommitStep] = ()
+    ) -> None:
+        """Append all parts, as `append_bytes`.
+
+        Args:
+            parts: parts to append.
+            crc: CRC of the file with all parts.
+            steps: bookkeeping of the caller, in functions that are implemented in C. The steps happen together with
+                the write, or not at all, because an exception of a signal handler cannot come between them.
+        """
         if os.getpid() != self._pid:
             raise ForkedSocketError(
                 f"recording '{self.path}' belongs to the parent process; write another file in this process"
             )
+        if self._has_uncommitted_bytes:  # an exception of a signal handler has interrupted the cleanup
+            self._truncate_file()
         byte_count = sum(map(len, parts))
         self._preallocate_space(byte_count)
+        commit: tuple[CommitStep, ...] = (
+            partial(setattr, self, "size_bytes", self.size_bytes + byte_count),
+            partial(setattr, self, "crc", crc),
+            *steps,
+            partial(setattr, self, "_has_uncommitted_bytes", False),
+        )
+        self._has_uncommitted_bytes = True
         try:
-            done = os.writev(self._fd, parts)
-            if (
-                done < byte_count
-            ):  # after a signal, the next write succeeds. On a nearly full disk, the next write raises
-                pending = memoryview(b"".join(parts))[done:]
-                while pending:
-                    pending = pending[os.write(self._fd, pending) :]
+            write_and_commit(self._fd, self.size_bytes, parts, commit)
         except OSError as error:
+            raise_handler_error(error)  # the next write or `close` truncates the file, if necessary
             self._truncate_file()  # readers cannot find records after an incomplete record
             text = f"{byte_count} bytes cannot be written to '{self.path}': {error.strerror}"
             raise RecordingError(text, errno=error.errno) from error
-        self.size_bytes += byte_count
 
     def copy_bytes(self, source: ByteReader, offset: int, length: int) -> None:
         """Append bytes of another file with the descriptor `source`. After an error, this file is unchanged.
@@ -113,7 +134,9 @@ class SegmentFile:
 
     def close(self) -> None:
         """Return unused disk space, and close the file."""
-        if self._allocated_bytes and os.getpid() == self._pid:  # the parent may have written more than a child knows
+        if (
+            self._allocated_bytes or self._has_uncommitted_bytes
+        ) and os.getpid() == self._pid:  # the parent may have written more than a child knows
             with suppress(OSError):  # only the size on the disk differs
                 self._truncate_file()
         fcntl.flock(self._fd, fcntl.LOCK_UN)  # a forked child would keep the lock with its copy of the descriptor
@@ -132,7 +155,7 @@ class SegmentFile:
                     self._truncate_file()
 
     def _truncate_file(self) -> None:
-        """Remove bytes and space after the written bytes, and continue there."""
+        """Remove bytes and space after the written bytes."""
         os.ftruncate(self._fd, self.size_bytes)
-        os.lseek(self._fd, self.size_bytes, os.SEEK_SET)
         self._allocated_bytes = 0
+        self._has_uncommitted_bytes = False

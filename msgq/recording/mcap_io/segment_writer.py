@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ from msgq.recording.mcap_io.record_structs import (
     encode_chunk_index,
     encode_records,
 )
-from msgq.recording.mcap_io.segment_file import SegmentFile
+from msgq.recording.mcap_io.segment_file import CommitStep, SegmentFile
 
 COMPRESSION_NAMES = ("zstd", "lz4", "none")
 
@@ -142,11 +143,17 @@ class SummaryBuilder:
     def extend_time_range(self, *times: int) -> None:
         """Extend the time range to these log_times."""
         if times:
-            self.time_range = (
-                [min(*self.time_range, *times), max(*self.time_range, *times)]
-                if self.time_range
-                else [min(times), max(times)]
-            )
+            self.time_range = [min((*self.time_range, *times)), max((*self.time_range, *times))]
+
+    def prepare_chunk(self, index: records.ChunkIndex, counts: Mapping[int, int]) -> list[CommitStep]:
+        """Return the steps that add a chunk. `counts`: its messages by channel id."""
+        times = *self.time_range, index.message_start_time, index.message_end_time
+        totals = {number: self.message_counts.get(number, 0) + count for number, count in counts.items()}
+        return [
+            partial(self.chunk_indexes.append, index),
+            partial(setattr, self, "time_range", [min(times), max(times)]),
+            partial(self.message_counts.update, totals),
+        ]
 
     def build_data_end_and_summary(
         self, at: int, schemas: Sequence[bytes], channels: Sequence[bytes], crc: int = 0
@@ -243,8 +250,7 @@ class SegmentWriter:
         """
         data = encode_records(ExtensibleMetadata(name, dict(metadata), tail))
         index = records.MetadataIndex(offset=self.size_bytes, length=len(data), name=name)
-        self._file.append_bytes(data)
-        self._summary_builder.metadata_indexes.append(index)
+        self._file.append_bytes(data, steps=[partial(self._summary_builder.metadata_indexes.append, index)])
 
     def write_attachment(self, attachment: records.Attachment) -> None:
         """Write an attachment.
@@ -262,8 +268,7 @@ class SegmentWriter:
             name=attachment.name,
             media_type=attachment.media_type,
         )
-        self._file.append_bytes(data)
-        self._summary_builder.attachment_indexes.append(index)
+        self._file.append_bytes(data, steps=[partial(self._summary_builder.attachment_indexes.append, index)])
 
     def copy_metadata_record(self, source: ByteReader, offset: int, length: int, name: str) -> None:
         """Copy a Metadata record of another file unchanged; see `copy_chunk`."""
@@ -352,23 +357,40 @@ class SegmentWriter:
         new = [channel for channel in channels if channel.channel_record.id not in self._written_channels]
         if not unused and not new:
             return
+        parts = encode_records(*unused), b"".join(channel.encoded_records for channel in new)  # writev takes 1024 parts
         self._file.append_bytes(
-            encode_records(*unused), b"".join(channel.encoded_records for channel in new)
-        )  # writev takes 1024 parts
-        self._written_schemas.update((schema.id, schema) for schema in unused)
+            *parts,
+            steps=[
+                partial(self._written_schemas.update, {schema.id: schema for schema in unused}),
+                *self._prepare_channels(new),
+            ],
+        )
+
+    def _prepare_channels(self, channels: Iterable[EncodedChannel]) -> list[CommitStep]:
+        """Return the steps that register channels before their messages."""
+        new = [channel for channel in channels if channel.channel_record.id not in self._written_channels]
         for channel in new:
-            self._register_channel(channel)
+            self._channel_statistics.add_channel(channel.channel_record)  # no effect without messages
+        schemas = {channel.schema_record.id: channel.schema_record for channel in new if channel.schema_record}
+        return [
+            partial(self._written_channels.update, {channel.channel_record.id: channel for channel in new}),
+            partial(self._written_schemas.update, schemas),
+        ]
 
-    def _register_channel(self, channel: EncodedChannel) -> None:
-        """Register a channel before its messages."""
-        if channel.channel_record.id not in self._written_channels:
-            self._written_channels[channel.channel_record.id] = channel
-            self._channel_statistics.add_channel(channel.channel_record)
-            if channel.schema_record is not None:
-                self._written_schemas[channel.schema_record.id] = channel.schema_record
+    def write_chunk(
+        self,
+        chunk: ChunkBuffer,
+        channels: Mapping[int, EncodedChannel],
+        compress: bool = True,
+        steps: Sequence[CommitStep] = (),
+    ) -> None:
+        """Write a chunk with messages, its channels and its index.
 
-    def write_chunk(self, chunk: ChunkBuffer, channels: Mapping[int, EncodedChannel], compress: bool = True) -> None:
-        """Write a chunk with messages, its channels and its index. `compress` False: write the chunk uncompressed.
+        Args:
+            chunk: the chunk.
+            channels: channels by id.
+            compress: False: write the chunk uncompressed.
+            steps: bookkeeping of the caller; see `SegmentFile.append_parts`.
 
         Raises:
             RecordingError: the disk is full or failed. The file is unchanged.
@@ -390,29 +412,30 @@ class SegmentWriter:
         head += len(compressed).to_bytes(8, "little")
         origins, index = build_origins_record(chunk, len(start)), chunk.build_message_indexes(len(start))
         at = self.size_bytes + len(origins)
-        self._file.append_parts((origins, head, compressed, index))
+        chunk_index = records.ChunkIndex(
+            chunk_length=RECORD_HEAD_STRUCT.size + length,
+            chunk_start_offset=at,
+            compression=compressor.compression_name,
+            compressed_size=len(compressed),
+            message_end_time=last,
+            message_index_length=len(index),
+            message_index_offsets=_compute_message_index_offsets(counts, at + RECORD_HEAD_STRUCT.size + length),
+            message_start_time=first,
+            uncompressed_size=len(content),
+        )
         crc_before = crc32(head, crc32(origins, self._file.crc))
         compressed_crc = crc if compressed is content else crc32(compressed)  # read each byte once
-        self._file.crc = crc32(index, combine_crc32(crc_before, compressed_crc, len(compressed)))
-        self._summary_builder.chunk_indexes.append(
-            records.ChunkIndex(
-                chunk_length=RECORD_HEAD_STRUCT.size + length,
-                chunk_start_offset=at,
-                compression=compressor.compression_name,
-                compressed_size=len(compressed),
-                message_end_time=last,
-                message_index_length=len(index),
-                message_index_offsets=_compute_message_index_offsets(counts, at + RECORD_HEAD_STRUCT.size + length),
-                message_start_time=first,
-                uncompressed_size=len(content),
-            )
+        self._file.append_parts(
+            (origins, head, compressed, index),
+            crc32(index, combine_crc32(crc_before, compressed_crc, len(compressed))),
+            [
+                *self._prepare_channels(channels[number] for number in counts),
+                *self._summary_builder.prepare_chunk(chunk_index, counts),
+                partial(setattr, self, "message_count", self.message_count + len(chunk)),
+                self._channel_statistics.prepare_chunk(chunk),
+                *steps,
+            ],
         )
-        self._summary_builder.extend_time_range(first, last)
-        self.message_count += len(chunk)
-        for number, count in counts.items():
-            self._register_channel(channels[number])
-            self._summary_builder.count_messages(number, count)
-        self._channel_statistics.count_chunk_messages(chunk)
 
     def sync_to_disk(self) -> None:
         """Sync the written bytes to the disk."""
