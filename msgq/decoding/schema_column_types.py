@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.schema import Schema
 from msgq.decoding.capnproto.capnp_types import CapnpData, CapnpList, CapnpStruct, CapnpType
 from msgq.decoding.capnproto.schema_reader import read_capnp_struct
@@ -43,7 +44,8 @@ def find_column_type(schema: Schema) -> ColumnType | None:
         return None
     try:
         return make(schema)
-    except Exception:  # error of any library: the decoder reports the error of the schema
+    except Exception as error:  # error of any library: the decoder reports the error of the schema
+        raise_handler_error(error)
         return None
 
 

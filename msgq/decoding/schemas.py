@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 
 from msgq.common.choices import list_names
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.schema import Schema, schema_of
 from msgq.common.selection import EndpointPattern, SelectedEndpoints, list_paths, parse_pattern
 from msgq.decoding.capnproto.compiler import compile_capnp_file
@@ -92,6 +93,7 @@ def _parse_schema_argument(text: str, folders: Sequence[Path]) -> Schema:
     try:
         data = _load_definition(path, encoding, name, folders)
     except OSError as error:
+        raise_handler_error(error)
         raise InvalidValueError(f"schema file {file!r} cannot be read: {error.strerror}") from None
     if encoding == "flatbuffer" and data[4:8] != b"BFBS":
         raise InvalidValueError(

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from pyarrow.dataset import field
 from pyarrow.fs import FileType
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.lake.batching import pack_by_size
 from msgq.lake.bronze.row_group_ranges import RANGES_SCHEMA
 from msgq.lake.data_file import DataFile
@@ -316,7 +317,8 @@ class AggregateStore:
             return table.describe_file(
                 path, pq.read_metadata(table.resolve_file_path(path), filesystem=self._lake.files)
             )
-        except (pa.ArrowInvalid, OSError):
+        except (pa.ArrowInvalid, OSError) as error:
+            raise_handler_error(error)
             return None
 
     def commit_files(self, files: Mapping[str, Sequence[DataFile]], bronze_files: Collection[str]) -> None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import count
 
 from pyarrow.fs import FileType, LocalFileSystem
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.storage.store_errors import translate_store_errors
 from msgq.lake.lake_directory import LakeDirectory
 from msgq.lake.table_head import HeadAdvance, TableHead, advance_head, list_paths, make_head, parse_actions
@@ -96,11 +96,13 @@ class DeltaLog:
 
         The commit of such an entry never succeeded.
         """
-        with suppress(OSError):  # the table belongs to another user
+        try:
             newest = self.read_newest_version() if self._is_local else -1
             if newest >= 0 and not os.path.getsize(path := self._resolve_entry_path(newest)):
                 os.remove(path)
                 return True
+        except OSError as error:  # the table belongs to another user
+            raise_handler_error(error)
         return False
 
     # ---- heads ----

@@ -34,6 +34,7 @@ from deltalake.transaction import (
 from pyarrow.dataset import dataset
 from pyarrow.fs import FileType, LocalFileSystem, SubTreeFileSystem
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.storage.store_errors import explain_error, translate_store_errors
 from msgq.common.storage.urls import translate_scheme
 from msgq.errors import InvalidValueError, RecordingError, StorageError
@@ -148,6 +149,7 @@ class LakeTable:
                 raise RecordingError(f"table '{self._table_path}' {missing}") from None
             return None
         except (DeltaError, OSError) as error:
+            raise_handler_error(error)
             if self.log.remove_torn_entry():
                 return self._load_snapshot(version)
             reason = f"cannot be read: {explain_error(error, self._storage_options)}"
@@ -307,6 +309,7 @@ class LakeTable:
         try:
             is_created = self.log.create_entry(version, make_append_entry(head, add, self.partitions))
         except OSError as error:
+            raise_handler_error(error)
             raise RecordingError(f"table '{self._table_path}' cannot be written: {error}") from None
         if not is_created:
             raise self._make_conflict_error()
@@ -360,6 +363,7 @@ class LakeTable:
                 actions += map(make_remove_action, base.describe_files(remove))
             delta.create_write_transaction(actions, mode, schema, self.partitions, **commit_info)
         except (DeltaError, OSError) as error:
+            raise_handler_error(error)
             removed = [] if base is None else base.path_column if remove is None else remove
             self._resolve_failed_commit(base, add, removed, error)
             return
@@ -367,8 +371,10 @@ class LakeTable:
 
     def _write_due_checkpoint(self, version: int) -> None:
         if version % get_checkpoint_interval(version) == 0:
-            with suppress(DeltaError, OSError, StorageError):  # the commit counts without it
+            try:
                 self._write_checkpoint(self._open_delta_table())
+            except (DeltaError, OSError, StorageError) as error:  # the commit counts without it
+                raise_handler_error(error)
 
     def _resolve_failed_commit(
         self, base: TableSnapshot | None, add: list[DataFile], removed: list[str] | TextColumn, error: Exception

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from uuid import uuid4
 
 from pyarrow.fs import FileSelector, FileType, LocalFileSystem
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.storage.file_creation import ObjectCreator, create_local_file, open_object_creator
 from msgq.common.storage.file_systems import open_file_system
 from msgq.common.storage.store_errors import translate_store_errors
@@ -100,9 +100,11 @@ class LakeDirectory:
             StorageError: the bucket does not exist.
         """
         bucket = self.root.partition("/")[0]
-        with suppress(OSError):  # users who may list files may not always query the bucket
+        try:
             if self.is_object_store and self.files.get_file_info(bucket).type == FileType.NotFound:
                 raise StorageError(f"bucket '{bucket}' of '{self.uri}' does not exist; create it, or correct the URL")
+        except OSError as error:  # users who may list files may not always query the bucket
+            raise_handler_error(error)
 
     @translate_store_errors()
     def list_entry_names(self, place: str, kind: FileType) -> list[str]:

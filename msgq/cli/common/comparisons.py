@@ -10,6 +10,7 @@ import click
 
 from msgq.cli.common import options
 from msgq.cli.common.render import echo, echo_json
+from msgq.common.handler_errors import raise_handler_error
 from msgq.decoding.json_values import convert_to_json
 from msgq.decoding.payload_decoder import Undecoded
 from msgq.recording import Comparison, Tolerance
@@ -87,4 +88,5 @@ def _to_json_value(value: Any) -> Any:
     try:
         return convert_to_json(value)
     except Exception as error:  # messages may be objects of any library
+        raise_handler_error(error)
         return f"value cannot be shown: {error or type(error).__name__}"

@@ -21,6 +21,7 @@ from pyarrow.fs import (
     S3FileSystem,
 )
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.settings import get_storage_variables
 from msgq.common.storage.urls import FILE_URL_PREFIX, get_scheme, refuse_local_options
 from msgq.errors import InvalidValueError, RecordingError, StorageError
@@ -163,6 +164,7 @@ def _open_hadoop(url: str) -> tuple[FileSystem, str]:
     try:
         found: tuple[FileSystem, str] = FileSystem.from_uri(url)
     except OSError as error:
+        raise_handler_error(error)
         reason = str(error).partition("\n")[0]
         text = (
             f"HDFS cannot be used: {reason}; set JAVA_HOME and HADOOP_HOME, and CLASSPATH to `hadoop classpath --glob`"

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.storage.urls import StorageOptions
 from msgq.errors import MsgqError, StorageError
 
@@ -74,7 +75,11 @@ def describe_store_error(text: str) -> str | None:
 
 
 def explain_error(error: Exception, storage_options: StorageOptions) -> str:
-    """Return the reason of a library's error in one line, without the secrets of storage options."""
+    """Return the reason of a library's error in one line, without the secrets of storage options.
+
+    Raises the exception of a signal handler, if it is this error.
+    """
+    raise_handler_error(error)
     text = str(error)
     return describe_store_error(text) or hide_secrets(text.partition("\n")[0], storage_options)
 
@@ -99,6 +104,7 @@ def translate_store_errors() -> Iterator[None]:
     except MsgqError:
         raise
     except Exception as error:
+        raise_handler_error(error)
         text = str(error)
         reason = describe_store_error(text)
         if reason is None:

@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Collection, Iterable, Mapping
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.storage.url_path import RecordingPath, UrlPath, make_path
 from msgq.common.storage.urls import select_storage_options
 from msgq.errors import StorageError
@@ -90,5 +91,6 @@ def _is_changed(file: RecordingPath, since: float) -> bool:
             changed_at = file.describe_file().mtime
             return changed_at is None or bool(changed_at.timestamp() >= since)
         return file.stat().st_mtime >= since
-    except (OSError, StorageError):
+    except (OSError, StorageError) as error:
+        raise_handler_error(error)
         return True

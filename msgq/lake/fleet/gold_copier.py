@@ -12,6 +12,7 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.storage.store_errors import describe_store_error
 from msgq.common.storage.urls import StorageOptions
 from msgq.common.units import NS_PER_S
@@ -66,6 +67,7 @@ def inspect_lake(
         sources = _GoldSource(lake, storage_options).files_by_table.values()
         return GoldVersion(lake, version, sum(file.size_bytes for files in sources for file in files))
     except _READ_ERRORS as error:
+        raise_handler_error(error)
         return _describe_problem(lake.path, error)
 
 
@@ -73,7 +75,8 @@ def is_missing_lake(path: str, storage_options: StorageOptions) -> bool:
     """Return True if a directory no longer exists, or is no longer a lake."""
     try:
         return not is_lake_directory(open_fleet_directory(path, storage_options))
-    except _READ_ERRORS:
+    except _READ_ERRORS as error:
+        raise_handler_error(error)
         return False
 
 
@@ -110,6 +113,7 @@ def copy_gold(fleet: LakeDirectory, versions: Iterable[GoldVersion], storage_opt
         try:
             sources[path] = _GoldSource(version.lake, storage_options)
         except _READ_ERRORS as error:
+            raise_handler_error(error)
             problems.append(_describe_problem(path, error))
     while True:
         copied = [versions_by_path[path] for path in sources]
@@ -146,6 +150,7 @@ class _GoldSource:
             rows = self._read_gold(name, paths, GOLD_TABLE_SCHEMAS[name].names)
             return self._add_lake_columns(rows).select(get_file_columns(name).names)
         except _READ_ERRORS as error:
+            raise_handler_error(error)
             raise _GoldReadError(self.lake.path, error) from None
 
     def _read_gold(self, name: str, paths: Sequence[str], columns: Sequence[str]) -> pa.Table:

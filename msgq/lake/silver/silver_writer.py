@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import cast_table_columns, find_common_columns
 from msgq.decoding.payload_decoder import DECODABLE_ENCODINGS
@@ -72,6 +73,7 @@ def decode_bronze_file(
                         files.add_rows(DECODE_ERRORS_TABLE, None, decoded.decode_errors, pa.schema([]))
             files.flush_buffers()
     except (OSError, pa.ArrowException) as error:
+        raise_handler_error(error)
         raise RecordingError(f"bronze file '{path}' cannot be decoded: {error}") from error
     finally:
         files.close()

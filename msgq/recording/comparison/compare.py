@@ -10,6 +10,7 @@ from os import PathLike
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.schema import Schema
 from msgq.common.selection import EndpointChoice, SelectedEndpoints, select_endpoints
 from msgq.common.units import NS_PER_S
@@ -283,6 +284,7 @@ class _RunComparator:
                     value_a, value_b, lambda path: self._find_field_tolerance(a.endpoint, path)
                 )
             except Exception as error:  # messages may be objects of any library. Their bytes differ
+                raise_handler_error(error)
                 reason = f"the message cannot be compared: {error or type(error).__name__}"
                 value_a, value_b = Undecoded(a.data, reason), Undecoded(b.data, reason)
         if math.isinf(self._find_field_tolerance(a.endpoint, "").absolute):
@@ -339,5 +341,6 @@ def _format_value(value: Any) -> str:
     try:
         text = repr(value)
     except Exception as error:  # for example, an integer has too many digits
+        raise_handler_error(error)
         text = f"the value cannot be shown: {error or type(error).__name__}"
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.decoding.arrow_types import cast_table_columns, find_common_columns
 from msgq.errors import RecordingError
 from msgq.recording.export.decoded_tables import (
@@ -65,6 +66,7 @@ def _make_working_directory(output: Path, *outputs: Path) -> Iterator[Path]:
         directory.mkdir()
         yield directory
     except OSError as error:
+        raise_handler_error(error)
         raise RecordingError(
             f"output '{output}' cannot be written: {error.strerror or error}", errno=error.errno
         ) from error

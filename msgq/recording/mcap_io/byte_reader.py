@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.storage.url_path import RecordingPath
 from msgq.errors import RecordingError
 
@@ -76,6 +77,7 @@ def open_descriptor(path: Path) -> Iterator[int]:
         finally:
             os.close(fd)
     except OSError as error:
+        raise_handler_error(error)
         text = f"recording '{path}' cannot be read: {error.strerror}"
         raise RecordingError(text, errno=error.errno or errno.EIO) from error
 

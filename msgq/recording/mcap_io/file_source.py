@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.storage.url_path import RecordingPath, UrlPath
 from msgq.errors import RecordingError
 from msgq.recording.mcap_io.byte_reader import ByteReader, LocalReader, open_bytes
@@ -118,6 +119,7 @@ class _DecompressedCopy:
             with compressed.open_stream() as original:
                 self._decompress_file(path, original, directory)
         except OSError as error:
+            raise_handler_error(error)
             text = f"a decompressed copy of '{path}' cannot be created in '{directory}': {error.strerror}"
             raise RecordingError(text, errno=error.errno or errno.EIO) from error
 

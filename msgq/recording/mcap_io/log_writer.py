@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mcap import records
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.schema import Schema
 from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError, StateError
 from msgq.recording.mcap_io import metadata_keys
@@ -40,6 +41,7 @@ def create_atomically(path: Path) -> Iterator[Path]:
         yield unfinished
         os.link(unfinished, path)  # never over another file
     except OSError as error:
+        raise_handler_error(error)
         raise RecordingError(f"output file '{path}' cannot be written: {error.strerror}", errno=error.errno) from error
     finally:
         if os.getpid() == pid:  # a forked child must not remove the parent's file

@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.storage.url_path import RecordingPath, UrlPath
 from msgq.common.storage.urls import FILE_URL_PREFIX, is_store_url
 from msgq.errors import RecordingError
@@ -62,6 +63,7 @@ def _list_names(directory: RecordingPath) -> list[str]:
     try:
         return sorted(os.listdir(directory))
     except OSError as error:
+        raise_handler_error(error)
         raise RecordingError(f"directory '{directory}' cannot be read: {error.strerror}", errno=error.errno) from error
 
 

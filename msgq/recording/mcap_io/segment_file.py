@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -49,6 +48,7 @@ class SegmentFile:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
             fcntl.flock(self._fd, fcntl.LOCK_EX)  # held to `close`, so that `recover` does not change a growing file
         except OSError as error:
+            raise_handler_error(error)
             hint = "; use another name, or remove the file" if isinstance(error, FileExistsError) else ""
             raise RecordingError(
                 f"recording '{path}' cannot be created: {error.strerror}{hint}", errno=error.errno
@@ -137,8 +137,7 @@ class SegmentFile:
         if (
             self._allocated_bytes or self._has_uncommitted_bytes
         ) and os.getpid() == self._pid:  # the parent may have written more than a child knows
-            with suppress(OSError):  # only the size on the disk differs
-                self._truncate_file()
+            self._try_to_truncate_file()  # after a failure, only the size on the disk differs
         fcntl.flock(self._fd, fcntl.LOCK_UN)  # a forked child would keep the lock with its copy of the descriptor
         os.close(self._fd)
 
@@ -151,8 +150,13 @@ class SegmentFile:
             self._can_preallocate = preallocate_space(self._fd, start, size)
             self._allocated_bytes = start + size
             if not self._can_preallocate:  # a nearly full disk may have allocated its remaining space
-                with suppress(OSError):
-                    self._truncate_file()
+                self._try_to_truncate_file()
+
+    def _try_to_truncate_file(self) -> None:
+        try:
+            self._truncate_file()
+        except OSError as error:
+            raise_handler_error(error)
 
     def _truncate_file(self) -> None:
         """Remove bytes and space after the written bytes."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mcap.opcode import Opcode
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording.log_reader import LogReader
 from msgq.recording.mcap_io import metadata_keys, recording_files
@@ -70,6 +71,7 @@ def write_time_slices(
     try:
         directory.mkdir()
     except OSError as error:
+        raise_handler_error(error)
         raise RecordingError(
             f"directory '{directory}' cannot be created: {error.strerror}", errno=error.errno
         ) from error
@@ -229,8 +231,10 @@ def _copy_or_report(file: McapFile, offset: int, copy: Callable[[ByteReader], No
         try:
             copy(source)
         except (ValueError, EOFError) as error:
+            raise_handler_error(error)
             log.report_problem(Problem(str(file.path), offset, f"the record was skipped: {error}"))
         except OSError as error:
+            raise_handler_error(error)
             log.report_problem(
                 Problem(str(file.path), offset, f"the record was skipped: {error.strerror}", error.errno)
             )

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.schema import Schema
 from msgq.errors import RecordingError
 from msgq.recording.log_reader import LogReader
@@ -188,7 +189,8 @@ def _measure_by_index(file: McapFile, block: DataBlock, room: int) -> tuple[dict
             for index in iterate_message_indexes(source, begin, begin + room, block.uncompressed_bytes):
                 indexes.append(index)
                 end = index.end_offset
-    except (RecordingError, OSError, ValueError):
+    except (RecordingError, OSError, ValueError) as error:
+        raise_handler_error(error)
         return {}, end - begin
     return _compute_largest_payloads(indexes, block.uncompressed_bytes), end - begin
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from msgq.common import settings, shm_paths
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.message_source import MessageSource
 from msgq.common.schema import Schema
 from msgq.common.selection import SelectedEndpoints
@@ -164,6 +165,7 @@ class RecordedEndpoints:
         try:
             arrivals = FileWatcher(self._watched_directories, shm_paths.SHARED_MEMORY)
         except OSError as error:
+            raise_handler_error(error)
             self._fall_back_to_scans(error)
             return None
         self._capture.set_file_watcher(arrivals)
@@ -187,6 +189,7 @@ class RecordedEndpoints:
         try:
             return arrivals, self._file_watcher.update_watches() or has_overflowed
         except OSError as error:
+            raise_handler_error(error)
             self._fall_back_to_scans(error)
             return arrivals, True
 
@@ -299,6 +302,7 @@ class RecordedEndpoints:
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:  # the other kinds are recorded all the same
+            raise_handler_error(error)
             self.refusal_reasons[directory] = f"cannot list {directory}: {error.strerror}"
             return []
 
@@ -324,7 +328,8 @@ class RecordedEndpoints:
         """Return the inode of the endpoint's current file; None: no file."""
         try:
             return os.lstat(self._make_endpoint_path(endpoint)).st_ino
-        except OSError:
+        except OSError as error:
+            raise_handler_error(error)
             return None
 
     def _check_named_file(self, endpoint: str) -> None:
@@ -367,6 +372,7 @@ class RecordedEndpoints:
             source = open_source(endpoint, self._prefix, whole=endpoint in self._new_endpoints)
             schema = source.read_message_schema()
         except (MsgqError, OSError, MemoryError) as error:  # its own bytes say how much memory it needs
+            raise_handler_error(error)
             self._refuse_endpoint(endpoint, error)
             return
         self._new_endpoints.discard(endpoint)
@@ -397,7 +403,8 @@ class RecordedEndpoints:
         try:
             source = open_source(endpoint, self._prefix, whole=True, files=files)
             number = self._add_source(source, source.read_message_schema())
-        except (MsgqError, OSError, MemoryError):
+        except (MsgqError, OSError, MemoryError) as error:
+            raise_handler_error(error)
             if os.fstat(file.fd).st_size:  # an empty file was never used
                 self._report_missed_file(endpoint)
         else:

@@ -13,6 +13,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from msgq import __version__
+from msgq.common.handler_errors import raise_handler_error
 from msgq.errors import RecordingError
 from msgq.impl.base import clock
 from msgq.recording.mcap_io import metadata_keys, recording_files
@@ -90,6 +91,7 @@ class RollingWriter:
         try:
             (path.parent if self._is_single_file else path).mkdir(parents=True, exist_ok=True)
         except OSError as error:
+            raise_handler_error(error)
             raise RecordingError(
                 f"directory '{path}' cannot be created: {error.strerror}", errno=error.errno
             ) from error

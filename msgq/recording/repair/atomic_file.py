@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from msgq.common.handler_errors import raise_handler_error
+
 _NO_TMPFILE_ERRNOS = (
     errno.EOPNOTSUPP,
     errno.EISDIR,
@@ -30,6 +32,7 @@ class AtomicFile:
         try:
             self.fd = os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o644)
         except OSError as error:
+            raise_handler_error(error)
             if error.errno not in _NO_TMPFILE_ERRNOS:
                 raise
             self.fd = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.storage.url_path import make_path
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording.mcap_io import recording_files
@@ -170,6 +171,7 @@ class FileRepair:
                     _lock_file(file.fileno(), self._path)
                 return self._repair_file(LocalReader(file.fileno()), before)
         except OSError as error:
+            raise_handler_error(error)
             text = f"output file '{self._output_path}' cannot be written: {error.strerror}; '{self._path}' is unchanged"
             raise RecordingError(text, errno=error.errno) from error
 
