@@ -62,23 +62,24 @@ class LocalReader:
 
 
 @contextmanager
-def open_descriptor(path: Path) -> Iterator[int]:
-    """Yield a descriptor for reading a local file.
+def open_descriptor(path: Path, shown_path: RecordingPath | None = None) -> Iterator[int]:
+    """Yield a descriptor for reading a local file. `shown_path`: path in errors; None: `path`.
 
     Raises:
         RecordingError: the file does not exist, is not readable, or is a pipe, a device or a directory.
     """
+    shown = path if shown_path is None else shown_path
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # O_NONBLOCK: do not wait for a pipe's writer
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise RecordingError(f"'{path}' is not a regular file; name an MCAP file")
+                raise RecordingError(f"'{shown}' is not a regular file; name an MCAP file")
             yield fd
         finally:
             os.close(fd)
     except OSError as error:
         raise_handler_error(error)
-        text = f"recording '{path}' cannot be read: {error.strerror}"
+        text = f"recording '{shown}' cannot be read: {error.strerror}"
         raise RecordingError(text, errno=error.errno or errno.EIO) from error
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from msgq.common.handler_errors import raise_handler_error
 from msgq.common.storage.url_path import RecordingPath, UrlPath
 from msgq.errors import RecordingError
-from msgq.recording.mcap_io.byte_reader import ByteReader, LocalReader, open_bytes
+from msgq.recording.mcap_io.byte_reader import ByteReader, LocalReader, open_descriptor
 from msgq.recording.mcap_io.compression import ZSTD_MAGIC, iter_decompressed_blocks
 
 if TYPE_CHECKING:
@@ -30,18 +30,32 @@ class FileSource:
     The copy is a file without a name, so it disappears when the process ends. All readers of one file in a process
     share the copy, and the last reader removes it. A source can be pickled: the other process creates its own copy at
     the first use.
+
+    Attributes:
+        path: path of the file, as shown in texts.
+        absolute_path: absolute path of the file, or its URL.
     """
 
-    def __init__(self, path: RecordingPath) -> None:
-        """Set the path. The file is opened at the first use."""
+    def __init__(self, path: RecordingPath, absolute_path: RecordingPath | None = None) -> None:
+        """Set the path. The file is opened at the first use.
+
+        Args:
+            path: path of the file, as shown in texts.
+            absolute_path: path to open; None: `path` in the current working directory, which may change later.
+        """
         self.path = path
+        self.absolute_path = path.absolute() if absolute_path is None else absolute_path
         self._object_reader: ObjectReader | None = None  # stays open, because each opening is a request
         self._opened_in = 0  # process, because a forked child has no threads that read for it
         self._decompressed_copy: _DecompressedCopy | None = None
         self._is_uncompressed = False
 
-    def __reduce__(self) -> tuple[type[FileSource], tuple[RecordingPath]]:
-        return FileSource, (self.path,)
+    def __reduce__(self) -> tuple[type[FileSource], tuple[RecordingPath, RecordingPath]]:
+        return FileSource, (self.path, self.absolute_path)
+
+    def copy_unopened(self) -> FileSource:
+        """Return another source of the same file."""
+        return FileSource(self.path, self.absolute_path)
 
     @contextmanager
     def open_bytes(self) -> Iterator[ByteReader]:
@@ -63,11 +77,11 @@ class FileSource:
 
     @contextmanager
     def _open_original(self) -> Iterator[ByteReader]:
-        if isinstance(self.path, Path):
-            with open_bytes(self.path) as reader:
-                yield reader
+        if isinstance(self.absolute_path, Path):
+            with open_descriptor(self.absolute_path, self.path) as fd:
+                yield LocalReader(fd)
             return
-        yield self._open_object(self.path)
+        yield self._open_object(self.absolute_path)
 
     def _open_object(self, path: UrlPath) -> ObjectReader:
         if self._object_reader is None or self._opened_in != os.getpid():
@@ -157,13 +171,15 @@ def _find_or_decompress_copy(path: RecordingPath, reader: ByteReader) -> _Decomp
         return copy
 
 
-def open_sources(paths: Iterable[RecordingPath]) -> list[FileSource]:
-    """Return the sources of files. The beginnings and ends of objects in stores are read in parallel.
+def open_sources(paths: Iterable[RecordingPath | FileSource]) -> list[FileSource]:
+    """Return the sources of files, which are paths or unopened sources.
+
+    The beginnings and ends of objects in stores are read in parallel.
 
     Raises:
         StorageError: an object does not exist or is not readable.
     """
-    sources = [FileSource(path) for path in paths]
+    sources = [path if isinstance(path, FileSource) else FileSource(path) for path in paths]
     objects = [source for source in sources if isinstance(source.path, UrlPath)]
     if objects:
         from msgq.recording.mcap_io.object_reader import get_read_pool  # imports pyarrow

@@ -55,7 +55,7 @@ class Writer:
     thread at a time may use a writer. After a fork, the writer belongs to the parent.
 
     Attributes:
-        path: path of the file.
+        path: absolute path of the file.
     """
 
     _is_closed = True  # also before it is open
@@ -85,7 +85,7 @@ class Writer:
         """
         if chunk_bytes < 1024:
             raise InvalidValueError(f"chunk_bytes={chunk_bytes} is too small; use 1024 or more")
-        self.path: Path = Path(path)
+        self.path: Path = Path(path).absolute()  # the program may change its working directory
         self._pid = os.getpid()
         self._schema_records: dict[tuple[str, str, bytes], records.Schema] = {}
         compressor = ChunkCompressor(compression, level)

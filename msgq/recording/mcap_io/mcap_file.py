@@ -335,7 +335,10 @@ class McapFile:
         if self._whole_file is None:
             try:
                 self._whole_file = McapFile(
-                    FileSource(self.path), self.registry.assign_code, _ignore_problem, most=self._max_chunk_bytes
+                    self.file_source.copy_unopened(),
+                    self.registry.assign_code,
+                    _ignore_problem,
+                    most=self._max_chunk_bytes,
                 )
             except RecordingError as error:
                 raise_storage_error(error)

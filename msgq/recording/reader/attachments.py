@@ -59,7 +59,7 @@ class Attachment:
         log_time: recording time, in ns since the epoch; 0: unknown.
         create_time: creation time, in ns since the epoch; 0: unknown.
         size: bytes of the content.
-        path: path of the file.
+        path: absolute path of the file, or its URL.
         offset: byte offset of the record.
         length: bytes of the record.
         data_offset: byte offset of the content.
@@ -122,4 +122,4 @@ def _read_extra_records(
                 raise_storage_error(error)
                 view.report_problem(Problem(str(file.path), extra.offset, f"the record was skipped: {error}"))
             else:
-                yield file.path, extra, record
+                yield file.file_source.absolute_path, extra, record

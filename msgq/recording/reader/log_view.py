@@ -18,7 +18,7 @@ from msgq.recording.mcap_io.boundary_losses import BoundaryLosses
 from msgq.recording.mcap_io.channel_registry import RecordedChannel
 from msgq.recording.mcap_io.core import CHANNEL_CODE_UNWANTED, TIME_MAX, ScanColumns
 from msgq.recording.mcap_io.data_block import DataBlock
-from msgq.recording.mcap_io.file_source import open_sources
+from msgq.recording.mcap_io.file_source import FileSource, open_sources
 from msgq.recording.mcap_io.mcap_file import McapFile
 from msgq.recording.mcap_io.problem import Problem
 
@@ -46,7 +46,7 @@ class LogView:
 
     def __init__(
         self,
-        paths: Iterable[RecordingPath],
+        paths: Iterable[RecordingPath | FileSource],
         selection: SelectedEndpoints,
         start: int | None,
         end: int | None,
@@ -219,9 +219,9 @@ class LogView:
     def select_full_history(self, *kinds: str) -> LogView:
         """Return a view of the selected endpoints of these kinds, from the beginning of the files to their end."""
         kind_names = list_names(kinds, "kinds")
-        paths = [file.path for file in self.files if _may_have_kinds(file, kind_names)]
+        sources = [file.file_source.copy_unopened() for file in self.files if _may_have_kinds(file, kind_names)]
         options = (self.max_chunk_bytes, kind_names, self.clock_choice, self._schemas)
-        return LogView(paths, self._selection, None, None, None, *options)
+        return LogView(sources, self._selection, None, None, None, *options)
 
     def split_by_size(self, size: int) -> list[LogView]:
         """Return parts of the view in order, each with at least one block; see `LogReader.split`.

@@ -69,6 +69,7 @@ class RollingWriter:
         Raises:
             RecordingError: the directory contains a recording, or cannot be created.
         """
+        path = path.absolute()  # the program may change its working directory
         self.path = path
         self.written_bytes = self.removed_segments = self.uncompressed_chunks = 0
         self._limits = limits
