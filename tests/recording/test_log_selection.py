@@ -12,6 +12,7 @@ import pytest
 import msgq
 from msgq.errors import InvalidTypeError, InvalidValueError, RecordingError, UnknownEndpointError
 from msgq.recording import LogReader, Writer
+from msgq.recording.reader.log_times import parse_log_time
 
 START = datetime(2026, 11, 25, 10, tzinfo=UTC)
 START_NS = int(START.timestamp()) * 10**9
@@ -111,6 +112,32 @@ def test_times_of_all_forms_select_the_same_messages(log: LogReader, start: Any)
 def test_invalid_time_raises(log: LogReader, time: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="give"):
         log.between(time)
+
+
+UNIT_TIMES = {
+    "1970": 0,
+    "1969-12": -31 * 86_400,
+    "9999-12-31": 253_402_214_400,
+    "1600-01-01T00": -11_676_096_000,
+    "2300-01-01": 10_413_792_000,
+    "-20000": -693_306_259_200,
+}
+
+
+def test_datetime64_of_any_unit_and_year_is_converted_exactly() -> None:
+    for text, seconds in UNIT_TIMES.items():
+        assert parse_log_time(np.datetime64(text)) == seconds * 10**9, text
+    values = {"25s": 75 * 10**9, "W": 21 * 86_400 * 10**9, "us": 3000, "ps": 0, "10Y": 946_684_800 * 10**9}
+    unit: Any
+    for unit, value in values.items():
+        assert parse_log_time(np.datetime64(3, unit)) == value, unit
+    assert parse_log_time(np.datetime64(2**62, "D")) == 2**62 * 86_400 * 10**9
+
+
+def test_far_datetime64_selects_all_messages_before_it(log: LogReader) -> None:
+    early, late = np.datetime64("1600-01-01"), np.datetime64("2600-01-01")
+    assert len(log.between(early, late)) == len(log) > 0
+    assert len(log.between(late)) == len(log.between(None, early)) == 0
 
 
 def test_start_later_than_end_raises(log: LogReader) -> None:

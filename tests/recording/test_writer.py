@@ -186,6 +186,8 @@ def test_writer_accepts_polars_and_time_columns(tmp_path: Path) -> None:
         ({"log_time": [1, -2, 3]}, "from -2 to 3"),
         ({"log_time": [1, 2, 2**63 - 1]}, "use 0 to"),
         ({"log_time": [1.5, 2, 3]}, "float64"),
+        ({"log_time": np.array(["1970", "NaT", "2600-01-01"], "M8[D]")}, "1970-01-01 to 2600-01-01; use times"),
+        ({"log_time": np.array(["1970", "NaT", "1971"], "M8[D]")}, "use 0 to"),
         ({"publish_time": [[1, 2, 3]]}, "shape (1, 3)"),
         ({"sequence": -1}, "sequence has values from -1"),
         ({"data": pa.array([b"", None, b""])}, "1 nulls"),

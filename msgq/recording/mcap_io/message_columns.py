@@ -13,6 +13,7 @@ from msgq.recording.mcap_io.core import CHANNEL_ID_COUNT, TIME_MAX, message_row_
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+_FINE_UNITS = ("ps", "fs", "as")  # units of datetime64 that are shorter than ns
 _BATCH_ROWS = 1 << 16
 _NumpyArray = np.ndarray[Any, np.dtype[Any]]
 
@@ -150,7 +151,12 @@ class MessageColumns:
 def _check_time_column(name: str, values: ArrayLike, count: int) -> _NumpyArray:
     array = np.asarray(values)
     if array.dtype.kind == "M":
-        array = array.astype("M8[ns]").view(np.int64)
+        times = array.astype("M8[ns]")
+        wrapped = times.astype(array.dtype) != array  # NumPy's conversion discards the upper bits
+        if np.datetime_data(array.dtype)[0] not in _FINE_UNITS and (wrapped & ~np.isnat(array)).any():
+            text = f"{name} has values from {np.nanmin(array)} to {np.nanmax(array)}"
+            raise InvalidValueError(f"{text}; use times from 1970 to {np.datetime64(TIME_MAX - 1, 'ns')}")
+        array = times.view(np.int64)
     return _check_integer_column(name, array, count, TIME_MAX)
 
 

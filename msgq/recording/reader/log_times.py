@@ -6,6 +6,7 @@ import operator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
+from msgq.common.units import NS_PER_DAY, NS_PER_S
 from msgq.errors import InvalidTypeError, InvalidValueError
 
 if TYPE_CHECKING:
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
 
 #: Accepted types for a time of a log.
 LogTime: TypeAlias = "int | str | datetime | np.datetime64"
+_CYCLE_MONTHS, _CYCLE_DAYS = 4800, 146_097  # length of 400 years, after which the calendar repeats
+_UNIT_NS = {"W": 7 * NS_PER_DAY, "D": NS_PER_DAY, "h": 3600 * NS_PER_S, "m": 60 * NS_PER_S, "s": NS_PER_S}
+_UNIT_NS |= {"ms": 1_000_000, "us": 1000, "ns": 1}
+_UNITS_PER_NS = {"ps": 1000, "fs": 1_000_000, "as": NS_PER_S}
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -34,7 +39,7 @@ def parse_log_time(time: LogTime | None) -> int | None:
     if isinstance(time, np.datetime64):
         if np.isnat(time):
             raise InvalidValueError("time is NaT (not a time); give another time, or None for no limit")
-        return int(time.astype("datetime64[ns]").astype(np.int64))
+        return _convert_datetime64(time)
     if isinstance(time, str):
         try:
             time = datetime.fromisoformat(time.strip())
@@ -51,6 +56,19 @@ def parse_log_time(time: LogTime | None) -> int | None:
             f"time is {time!r}, of type {type(time).__name__}; give ns since the epoch as an int, a text or a datetime"
         )
         raise InvalidTypeError(text) from None
+
+
+def _convert_datetime64(time: np.datetime64) -> int:
+    """Return a time in ns since the epoch, also if 64 bits are too few, as they are before 1678 and after 2262."""
+    import numpy as np
+
+    unit, unit_count = np.datetime_data(time)
+    count = int(time.astype(np.int64)) * unit_count
+    if unit in ("Y", "M"):
+        cycles, months = divmod(count * (12 if unit == "Y" else 1), _CYCLE_MONTHS)
+        days = int(np.datetime64(months, "M").astype("datetime64[D]").astype(np.int64))
+        return (cycles * _CYCLE_DAYS + days) * _UNIT_NS["D"]
+    return count * _UNIT_NS[unit] if unit in _UNIT_NS else count // _UNITS_PER_NS[unit]
 
 
 def parse_time_range(start: LogTime | None, end: LogTime | None) -> tuple[int | None, int | None]:
