@@ -133,7 +133,8 @@ _STATUS_PERIOD_S = 0.1
     "--max-total-bytes",
     type=options.BYTE_COUNT,
     metavar="BYTES",
-    help="Largest size of the recording. Above this size, the oldest segments are removed.  [default: no limit]",
+    help="Largest size of the recording. Above this size, the oldest segments are removed. A segment ends at a quarter "
+    "of this size.  [default: no limit]",
 )
 @click.option(
     "--min-free-bytes",

@@ -343,6 +343,20 @@ def test_max_total_bytes_removes_only_as_many_segments_as_needed(tmp_path: Path)
     assert [int(data) for _, data, _, _ in read_recorded_messages(tmp_path / "log")] == [3, 4, 5, 6]
 
 
+def test_max_total_bytes_limits_the_open_segment(tmp_path: Path) -> None:
+    most = 1_000_000  # less than the default of split_bytes
+    limits = RecordingLimits(max_total_bytes=most, min_free_bytes=0)
+    output = RollingWriter(tmp_path / "log", limits, ChunkCompressor("none", None), 0, WallClock(), "")
+    sizes = []
+    for number in range(30):
+        write_payload(output, number)
+        sizes.append(sum(path.stat().st_size for path in (tmp_path / "log").iterdir()))
+    output.close({})
+    assert max(sizes) <= most
+    assert min(sizes[10:]) > most // 2
+    assert [int(data) for _, data, _, _ in read_recorded_messages(tmp_path / "log")][-1] == 29
+
+
 def test_single_file_over_max_total_bytes_raises_and_keeps_messages(tmp_path: Path) -> None:
     path = tmp_path / "log.mcap"
     output = RollingWriter(

@@ -21,6 +21,8 @@ from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import ChunkCompressor, EncodedChannel, SegmentWriter
 from msgq.recording.recorder.wall_clock import WallClock
 
+_TOTAL_SEGMENTS_MIN = 4  # segments of a recording that has reached `max_total_bytes`
+
 
 @dataclass(frozen=True, slots=True)
 class RecordingLimits:
@@ -30,7 +32,8 @@ class RecordingLimits:
         split_bytes: maximum bytes of a segment. The next chunk begins another segment.
         split_seconds: maximum seconds of a segment. The next chunk begins another segment.
         split_messages: maximum number of messages of a segment. The next chunk begins another segment.
-        max_total_bytes: maximum bytes of the recording. The oldest segments are removed.
+        max_total_bytes: maximum bytes of the recording. The oldest segments are removed, and a segment ends at a
+            quarter of this limit, so at least about three quarters of it stay.
         min_free_bytes: minimum free bytes of the file system. Below this limit, the recording ends with an error.
     """
 
@@ -73,6 +76,10 @@ class RollingWriter:
         self.path = path
         self.written_bytes = self.removed_segments = self.uncompressed_chunks = 0
         self._limits = limits
+        # The segment that is written cannot be removed, so it has to be a small part of the recording.
+        total = limits.max_total_bytes
+        sizes = limits.split_bytes, None if total is None else total // _TOTAL_SEGMENTS_MIN
+        self._segment_bytes_max = min((size for size in sizes if size is not None), default=None)
         self._compressor = compressor
         self._wall_clock = wall_clock
         self._clock_written_ns = 0  # a segment has the changes of the wall clock until this time
@@ -142,7 +149,7 @@ class RollingWriter:
         limits = self._limits
         age = time.monotonic() - self._segment_start_s
         return not self._is_single_file and (
-            (limits.split_bytes is not None and segment.size_bytes >= limits.split_bytes)
+            (self._segment_bytes_max is not None and segment.size_bytes >= self._segment_bytes_max)
             or (limits.split_seconds is not None and age >= limits.split_seconds)
             or (limits.split_messages is not None and segment.message_count >= limits.split_messages)
         )
