@@ -31,9 +31,11 @@ from msgq.recording import LogReader
 from msgq.recording.mcap_io import metadata_keys, recording_files
 from msgq.recording.mcap_io.core import ChunkBuffer
 from msgq.recording.mcap_io.segment_writer import ChunkCompressor, encode_channel
+from msgq.recording.recorder.chunk_queue import ChunkQueue
 from msgq.recording.recorder.frame_receiver import FrameStream
 from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.rolling_writer import RecordingLimits, RollingWriter
+from msgq.recording.recorder.snapshot_buffer import SnapshotBuffer
 from msgq.recording.recorder.wall_clock import WallClock
 from tests import command
 from tests.support import Child, run_child, wait_until
@@ -305,6 +307,27 @@ def test_recorder_writes_snapshot(start: Any, tmp_path: Path) -> None:
     assert stopped.waiting_bytes == 0
     with pytest.raises(errors.StateError, match="snapshot_seconds"):
         start(path=tmp_path / "other").snapshot()
+
+
+def test_snapshot_after_a_silence_has_no_old_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    queue = ChunkQueue(1 << 20, 1 << 10, SnapshotBuffer(0.5, None))
+    for number in range(3):
+        chunk = queue.open_next_chunk(0)
+        assert chunk.append_message(1, number, BEGIN + number, BEGIN, b"x")
+        queue.put_chunk(chunk)
+        now += 0.3
+    queue.release_snapshot()
+    chunk, _ = queue.get_next_chunk() or pytest.fail("the snapshot is empty")
+    assert chunk.first_time == BEGIN + 2
+    chunk = queue.open_next_chunk(0)
+    assert chunk.append_message(1, 3, BEGIN + 3, BEGIN, b"x")
+    queue.put_chunk(chunk)
+    now += 3
+    queue.release_snapshot()
+    queue.end_input()
+    assert queue.get_next_chunk() is None
 
 
 def test_max_total_bytes_removes_oldest_segments(start: Any, tmp_path: Path) -> None:

@@ -96,6 +96,8 @@ class ChunkQueue:
         """Move the chunks of the snapshot buffer to the writing thread."""
         if self._snapshot_buffer is not None:
             with self._state_changed:
+                for old in self._snapshot_buffer.drop_old_chunks():
+                    self._keep_spare_chunk(old)
                 for chunk in self._snapshot_buffer.drain_chunks():
                     self._append_chunk(chunk)
 

@@ -20,18 +20,26 @@ class SnapshotBuffer:
 
     def add_chunk(self, chunk: ChunkBuffer) -> list[ChunkBuffer]:
         """Keep a chunk. Return the chunks that exceed the limits now."""
-        now = time.monotonic()
-        self._chunks.append((now, chunk))
+        self._chunks.append((time.monotonic(), chunk))
         self.buffered_bytes += chunk.used_bytes
-        dropped = []
-        while len(self._chunks) > 1 and (
-            (self._max_seconds is not None and now - self._chunks[0][0] > self._max_seconds)
-            or (self._max_bytes is not None and self.buffered_bytes > self._max_bytes)
-        ):
-            _, old = self._chunks.popleft()
-            self.buffered_bytes -= old.used_bytes
-            dropped.append(old)
+        dropped = self.drop_old_chunks()
+        while len(self._chunks) > 1 and self._max_bytes is not None and self.buffered_bytes > self._max_bytes:
+            dropped.append(self._drop_oldest_chunk())
         return dropped
+
+    def drop_old_chunks(self) -> list[ChunkBuffer]:
+        """Remove and return the chunks that are too old now, also if no chunk has been added since."""
+        dropped: list[ChunkBuffer] = []
+        if self._max_seconds is not None:
+            oldest_s = time.monotonic() - self._max_seconds
+            while self._chunks and self._chunks[0][0] < oldest_s:
+                dropped.append(self._drop_oldest_chunk())
+        return dropped
+
+    def _drop_oldest_chunk(self) -> ChunkBuffer:
+        _, oldest = self._chunks.popleft()
+        self.buffered_bytes -= oldest.used_bytes
+        return oldest
 
     def drain_chunks(self) -> list[ChunkBuffer]:
         """Remove and return all chunks, oldest first."""
