@@ -19,7 +19,7 @@ from mcap.stream_reader import StreamReader
 from mcap.writer import CompressionType, Writer
 
 from msgq.errors import InvalidValueError
-from msgq.recording import LogReader
+from msgq.recording import LogReader, examine
 from msgq.recording import Writer as OurWriter
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
@@ -227,6 +227,43 @@ def test_copy_of_time_range_keeps_untouched_chunks(source: Path, tmp_path: Path)
     assert after.attachments == before.attachments[1:], "the first one was before"
     untouched = set(chunk_bytes(source)) & set(chunk_bytes(tmp_path / "copy.mcap"))
     assert 0 < len(untouched) < len(chunks(source))
+
+
+def write_scattered_declarations(path: Path, **options: Any) -> None:
+    """Write a channel's schema, the channel and its messages into different chunks."""
+    with path.open("wb") as file:
+        writer = Writer(file, chunk_size=4096, compression=CompressionType.NONE, **options)
+        writer.start("", "another")
+        first = writer.register_channel("/a", "json", writer.register_schema("a", "jsonschema", b"{}"))
+        schema = writer.register_schema("b", "ros2msg", b"#" * 5000)  # fills the chunk
+        writer.add_message(first, BEGIN, b"", BEGIN)
+        second = writer.register_channel("/b", "cdr", schema)
+        for number in range(1, 200):
+            at = BEGIN + number
+            writer.add_message(second if number > 100 else first, at, bytes(90), at)
+        writer.register_channel("/unused", "json", 0)
+        writer.add_message(second, BEGIN + 200, b"", BEGIN + 200)
+        writer.finish()
+
+
+def test_copy_of_time_range_has_declarations_of_rewritten_chunks(tmp_path: Path) -> None:
+    path, output = tmp_path / "a.mcap", tmp_path / "copy.mcap"
+    write_scattered_declarations(path)
+    write_merged_log([LogReader(path, start=BEGIN + 1)], output)
+    before, after = read_with_library(path), read_with_library(output)
+    assert after.messages == before.messages[1:]
+    assert (after.channels, after.schemas) == (before.channels, before.schemas)
+    assert not list(examine(output))
+    assert set(chunk_bytes(path)) & set(chunk_bytes(output))
+
+
+@pytest.mark.parametrize("use_statistics", [False, True])
+def test_copy_of_file_without_channels_in_summary_has_valid_statistics(tmp_path: Path, use_statistics: bool) -> None:
+    path, output = tmp_path / "a.mcap", tmp_path / "copy.mcap"
+    write_scattered_declarations(path, repeat_channels=False, use_statistics=use_statistics)
+    write_merged_log([LogReader(path)], output)
+    assert [one.log_time for one in LogReader(output)] == list(range(BEGIN, BEGIN + 201))
+    assert not list(examine(output))
 
 
 def test_copies_of_all_pieces_have_all_messages(source: Path, tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ class McapFile:
         file_source: source of the file's bytes. All offsets refer to these bytes.
         size_bytes: number of bytes when the file was opened.
         is_complete: True if the file was closed properly and ends with a summary.
+        knows_all_channels: True if no chunk declares a channel without messages that was unknown when the file was
+            opened. Each chunk of a recording of msgq declares only the channels of its messages.
         registry: schemas, channels and metadata that were read.
         statistics: statistics of the summary; None: no statistics, or only a part of the file is read.
         blocks: blocks of messages in the order of the file.
@@ -92,7 +94,7 @@ class McapFile:
         self.path, self.file_source = source.path, source
         self.blocks: list[DataBlock] = []
         self.extra_records: list[ExtraRecord] = []
-        self.is_complete = False
+        self.is_complete = self.knows_all_channels = False
         self.statistics: records.Statistics | None = None
         self.wall_time_converter: WallTimeConverter | None = None
         self.on_bytes_read: Callable[[int], object] | None = None
@@ -144,6 +146,9 @@ class McapFile:
         self.blocks, self.extra_records = mapper.blocks, mapper.extra_records
         self.is_complete, self.statistics = mapper.is_complete, mapper.statistics
         self._data_end_offset = mapper.data_end_offset
+        channel_count = -1 if self.statistics is None else self.statistics.channel_count
+        is_unfinished_recording = self.header.profile == metadata_keys.MSGQ_PROFILE and not self.is_complete
+        self.knows_all_channels = is_unfinished_recording or 0 <= channel_count <= len(self.registry.channels)
 
     def _convert_block_times(self) -> None:
         try:

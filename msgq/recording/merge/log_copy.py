@@ -39,8 +39,10 @@ def write_merged_log(logs: Sequence[LogReader], output: Path, compression: str |
     are stored outside of chunks.
 
     A chunk is copied without decompression if all of its messages are wanted, no other chunk overlaps its time range,
-    and its file has no schema or channel with such fields, which the new file stores outside of chunks only. Damage
-    within such a chunk stays, and its index is trusted. Different logs and runs keep different epochs.
+    and its file has no schema or channel with such fields, which the new file stores outside of chunks only. The
+    summary of its file must also have all channels, because the chunk may declare some without messages. Schemas and
+    channels are written before the first such chunk. Damage within it stays, and its index is trusted. Different logs
+    and runs keep different epochs.
 
     Args:
         logs: logs to copy, with the host's clock.
@@ -162,6 +164,8 @@ def _copy_messages(
             chunk_writer.append_rows(piece.message_rows, piece.payload_contents)
             continue
         chunk_writer.flush_chunk()
+        # The chunk may rely on declarations in earlier chunks, which may have been rewritten without them.
+        segment.write_channels(channels.encoded_channels.values(), channels.iter_unused_schemas())
         copy_chunk = partial(segment.copy_chunk, chunk=piece.raw_chunk, channels=channels.encoded_channels)
         _copy_or_report(piece.mcap_file, piece.raw_chunk.chunk_offset, copy_chunk, logs[piece.log_number])
     chunk_writer.flush_chunk()

@@ -119,6 +119,8 @@ class LogMerger:
         log, described = self._logs[number], file.registry
         if not block.is_chunk or not block.channel_ids or block.end_time > following or file.has_compressed_payloads:
             return None
+        if not file.knows_all_channels:  # the chunk may declare a channel that the new file would not count
+            return None
         codes = [
             int(described.channel_codes[channel_id]) if channel_id in described.channels else CHANNEL_CODE_UNKNOWN
             for channel_id in block.channel_ids
