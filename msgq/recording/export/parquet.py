@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from msgq.common.handler_errors import raise_handler_error
+from msgq.common.storage.new_names import give_new_name
 from msgq.decoding.arrow_types import cast_table_columns, find_common_columns
 from msgq.errors import RecordingError
 from msgq.recording.export.decoded_tables import (
@@ -50,8 +51,8 @@ def write_parquet(view: LogView, output: Path) -> int:
         tables.finish_files()
         if not is_file:
             directory.rename(output)
-        for path in directory.glob(f"*{PARQUET_SUFFIX}"):
-            os.link(path, counter if path.stem == _UNDECODED_FILE_NAME else output)
+        for path in list(directory.glob(f"*{PARQUET_SUFFIX}")):
+            give_new_name(path, counter if path.stem == _UNDECODED_FILE_NAME else output)
     return count
 
 

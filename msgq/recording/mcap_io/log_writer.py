@@ -14,6 +14,7 @@ from mcap import records
 
 from msgq.common.handler_errors import raise_handler_error
 from msgq.common.schema import Schema
+from msgq.common.storage.new_names import give_new_name
 from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError, StateError
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.core import CHANNEL_ID_COUNT, ChunkWriter
@@ -39,7 +40,7 @@ def create_atomically(path: Path) -> Iterator[Path]:
         if path.exists():
             raise RecordingError(f"output file '{path}' exists; use another name, or remove it")
         yield unfinished
-        os.link(unfinished, path)  # never over another file
+        give_new_name(unfinished, path)  # never over another file
     except OSError as error:
         raise_handler_error(error)
         raise RecordingError(f"output file '{path}' cannot be written: {error.strerror}", errno=error.errno) from error
