@@ -1,15 +1,17 @@
 """`msgq record`: records endpoints into MCAP files."""
 
+from __future__ import annotations
+
 import re
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.live import Live
@@ -24,13 +26,16 @@ from msgq.common import settings
 from msgq.common.formatting import format_bytes, format_count
 from msgq.common.selection import SelectedEndpoints, parse_patterns
 from msgq.common.texts import format_count_noun, join_first_texts
-from msgq.errors import RecordingError
+from msgq.errors import RecordingError, StateError
 from msgq.monitor.endpoint_selection import EndpointSelection
 from msgq.recording.mcap_io.segment_writer import COMPRESSION_NAMES
 from msgq.recording.recorder.frame_receiver import FrameStream, list_streams
 from msgq.recording.recorder.recorder import Recorder
 from msgq.recording.recorder.rolling_writer import RecordingLimits
 from msgq.recording.recorder.stats import RecorderStats
+
+if TYPE_CHECKING:
+    from msgq.impl.ring import SubSocket
 
 _STATUS_PERIOD_S = 0.1
 
@@ -160,7 +165,7 @@ _STATUS_PERIOD_S = 0.1
 @click.option(
     "--trigger",
     metavar="ENDPOINT",
-    help="Endpoint whose messages are triggers. A trigger ends the pause, or writes the messages in memory.",
+    help="Topic whose messages are triggers. A trigger ends the pause, or writes the messages in memory.",
 )
 @options.json_option
 @options.prefix_option
@@ -205,7 +210,10 @@ def command(
     patterns = None if everything else (*parse_patterns(endpoints), *regex)
     directory = output or make_timestamped_directory(Path())
     over: list[bool] = []  # no Event: a signal handler that sets one hangs when it interrupts the wait for it
-    with call_on_interrupt(lambda: over.append(True)):  # before the first file: a signal must not cut it off
+    with (
+        call_on_interrupt(lambda: over.append(True)),  # before the first file: a signal must not cut it off
+        _connect_trigger(trigger, prefix) as subscriber,  # before the first file: the endpoint may be unusable
+    ):
         recorder = Recorder(
             directory,
             SelectedEndpoints(patterns, exclude),
@@ -218,7 +226,7 @@ def command(
             echo(f"recording into {directory}", err=True)
         missing_sources = _MissingSources(EndpointSelection(endpoints, prefix, expressions=regex), recorder)
         missing_sources.print_sources(SelectedEndpoints(exclude))
-        with handle_recording_triggers(recorder, trigger, prefix):
+        with handle_recording_triggers(recorder, subscriber, lambda: over.append(True)):
             _show_recorder(recorder, missing_sources, directory, over, RunLimit(count, duration), as_json, keeps)
             try:
                 recorder.stop()
@@ -390,14 +398,44 @@ def format_status(stats: RecorderStats, keeps: bool = False) -> str:
 
 
 @contextmanager
-def handle_recording_triggers(recorder: Recorder, endpoint: str | None, prefix: str | None) -> Iterator[None]:
-    """Within the block, SIGUSR1 and messages on an endpoint end a pause, or write a snapshot."""
+def _connect_trigger(topic: str | None, prefix: str | None) -> Iterator[SubSocket | None]:
+    """Within the block, subscribe to the topic of triggers; None: no topic."""
+    from msgq.impl.ring import Context, SubSocket
+
+    if topic is None:
+        yield None
+        return
+    with SubSocket() as subscriber:
+        with settings.overrides(prefix):
+            subscriber.connect(Context(), topic)
+        subscriber.setTimeout(_STATUS_PERIOD_S * 1000)
+        yield subscriber
+
+
+@contextmanager
+def handle_recording_triggers(
+    recorder: Recorder, subscriber: SubSocket | None, stop: Callable[[], object]
+) -> Iterator[None]:
+    """Within the block, SIGUSR1 and messages of a subscriber end a pause, or write a snapshot.
+
+    An error of a trigger calls `stop`, and is raised at the end of the block.
+    """
     fire = threading.Event()  # a handler must not take the recorder's locks
     before = signal.signal(signal.SIGUSR1, lambda *_: fire.set())
     over = threading.Event()
-    threads = [threading.Thread(target=_apply_triggers, args=(recorder, fire, over), daemon=True)]
-    if endpoint is not None:
-        threads.append(threading.Thread(target=_wait_for_trigger, args=(endpoint, prefix, fire, over), daemon=True))
+    errors: list[Exception] = []
+
+    def run_or_stop(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            errors.append(error)
+            stop()
+
+    works: list[Callable[[], None]] = [lambda: _apply_triggers(recorder, fire, over)]
+    if subscriber is not None:
+        works.append(lambda: _wait_for_trigger(subscriber, fire, over))
+    threads = [threading.Thread(target=run_or_stop, args=(work,), daemon=True) for work in works]
     for thread in threads:
         thread.start()
     try:
@@ -408,6 +446,8 @@ def handle_recording_triggers(recorder: Recorder, endpoint: str | None, prefix: 
         for thread in threads:
             thread.join()
         signal.signal(signal.SIGUSR1, before)
+    if errors:
+        raise errors[0]
 
 
 def _apply_triggers(recorder: Recorder, fire: threading.Event, over: threading.Event) -> None:
@@ -416,17 +456,11 @@ def _apply_triggers(recorder: Recorder, fire: threading.Event, over: threading.E
         if recorder.paused:
             recorder.resume()
         else:
-            with suppress(ValueError):  # it is not paused, and keeps nothing in memory: there is nothing to do
+            with suppress(StateError):  # it is not paused, and keeps nothing in memory: there is nothing to do
                 recorder.snapshot()
 
 
-def _wait_for_trigger(endpoint: str, prefix: str | None, fire: threading.Event, over: threading.Event) -> None:
-    from msgq.impl.ring import Context, SubSocket
-
-    with SubSocket() as subscriber:
-        with settings.overrides(prefix):
-            subscriber.connect(Context(), endpoint)
-        subscriber.setTimeout(_STATUS_PERIOD_S * 1000)
-        while not over.is_set():
-            if subscriber.receive() is not None:
-                fire.set()
+def _wait_for_trigger(subscriber: SubSocket, fire: threading.Event, over: threading.Event) -> None:
+    while not over.is_set():
+        if subscriber.receive() is not None:
+            fire.set()

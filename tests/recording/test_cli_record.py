@@ -20,6 +20,7 @@ import pytest
 import msgq
 from msgq import errors
 from msgq.cli import record
+from msgq.recording import Recorder
 from tests.command import run, start
 from tests.recording.logs import read_chunk_indexes
 from tests.recording.test_recorder import read_recorded_messages
@@ -241,6 +242,46 @@ def test_record_before_trigger_writes_nothing(
     assert said["written_bytes"] == 0
     assert (said["messages"] > 0) == (seen > 0)
     assert read_recorded_messages(tmp_path / "log") == []
+
+
+def test_record_with_unusable_trigger_fails_before_first_file(prefix: str, tmp_path: Path) -> None:
+    words = "record", "--all", "-o", tmp_path / "x.mcap", "--duration", 5, "--start-paused"
+    done = run(*words, "--trigger", "channel/x", code=1)
+    assert "'channel/x' is not a valid file name" in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_record_after_error_of_trigger_ends_with_failure(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise errors.SegmentError("the trigger's ring is unusable")
+
+    monkeypatch.setattr(record, "_wait_for_trigger", fail)
+    words = "record", "--all", "-o", tmp_path / "x.mcap", "--duration", 5, "--start-paused"
+    done = run(*words, "--trigger", "go", code=1)
+    assert "the trigger's ring is unusable" in done.stderr
+
+
+def test_record_after_signal_without_snapshots_handles_later_signals(prefix: str, tmp_path: Path) -> None:
+    snapshots: list[int] = []
+
+    class CountingRecorder(Recorder):
+        def snapshot(self) -> None:
+            snapshots.append(1)
+            super().snapshot()
+
+    failures: list[int] = []
+    with (
+        msgq.pub_sock("e"),
+        CountingRecorder(tmp_path / "x.mcap", "e", prefix=prefix) as recorder,
+        record.handle_recording_triggers(recorder, None, lambda: failures.append(1)),
+    ):
+        signal.raise_signal(signal.SIGUSR1)
+        wait_until(lambda: len(snapshots) == 1)
+        signal.raise_signal(signal.SIGUSR1)
+        wait_until(lambda: len(snapshots) == 2)
+    assert failures == []
 
 
 @pytest.mark.parametrize(("form", "end"), [("raw", "image"), ("jpeg", "compressed")])
