@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from msgq.cli.common.sigint import SIGINT_EXIT_CODE
+from msgq.cli.common.interruption import get_interruption_exit_code, interrupt_on_termination
 from msgq.common.optional import find_extra_of_package
 
 _GC_THRESHOLD = 10_000  # new objects before a search for garbage. Imports create many objects, and no garbage
@@ -25,13 +25,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # By default, the import of NumPy starts a thread per core for linear algebra, which no command needs.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(_GC_THRESHOLD)
+    interrupt_on_termination()
     try:
         from msgq.cli.app import app, print_warning
 
         warnings.showwarning = print_warning
         app(arguments, prog_name="msgq")
     except KeyboardInterrupt:  # during the imports
-        sys.exit(SIGINT_EXIT_CODE)
+        sys.exit(get_interruption_exit_code())
     except ModuleNotFoundError as missing:
         extra = find_extra_of_package(missing)
         if extra is None:

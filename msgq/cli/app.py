@@ -11,9 +11,9 @@ import click
 
 from msgq import __version__
 from msgq.cli.common.groups import LazyCommandGroup
+from msgq.cli.common.interruption import forget_signals, get_interruption_exit_code
 from msgq.cli.common.options import EXIT_CODES
 from msgq.cli.common.other_names import describe_unknown_option
-from msgq.cli.common.sigint import SIGINT_EXIT_CODE
 from msgq.common.optional import is_extra_installed
 from msgq.common.plugins import Plugin, find_plugins
 from msgq.common.selection import InvalidPatternError
@@ -105,6 +105,7 @@ class _VerbGroup(LazyCommandGroup):
 
     def main(self, *arguments: Any, **options: Any) -> NoReturn:
         """Run a subcommand, and end the process. Errors are printed in one line."""
+        forget_signals()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")  # names that the locale has no letters for
@@ -118,7 +119,7 @@ class _VerbGroup(LazyCommandGroup):
             echo_error(error)
             sys.exit(error.exit_code)
         except click.Abort:  # Ctrl-C before there was a verb to notice it
-            sys.exit(SIGINT_EXIT_CODE)
+            sys.exit(get_interruption_exit_code())
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -128,8 +129,9 @@ class _VerbGroup(LazyCommandGroup):
         except MsgqError as error:
             raise click.ClickException(str(error)) from error
         except KeyboardInterrupt:
-            signal.signal(signal.SIGINT, lambda *_: os._exit(SIGINT_EXIT_CODE))  # a second Ctrl-C during the end
-            ctx.exit(SIGINT_EXIT_CODE)
+            code = get_interruption_exit_code()
+            signal.signal(signal.SIGINT, lambda *_: os._exit(code))  # a second Ctrl-C during the end
+            ctx.exit(code)
         except BrokenPipeError:  # the reader of the output has ended, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)

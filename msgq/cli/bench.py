@@ -1,6 +1,7 @@
 """`msgq bench`: measures the ring of this machine within seconds."""
 
 from collections.abc import Sequence
+from contextlib import closing
 
 import click
 
@@ -53,10 +54,11 @@ def command(sizes: Sequence[int], duration: float, as_json: bool) -> None:
     """
     results = []
     try:
-        for result in measure_ring(sizes or _MESSAGE_SIZES, duration):
-            if as_json:
-                echo_json(result)
-            results.append(result)
+        with closing(measure_ring(sizes or _MESSAGE_SIZES, duration)) as measured:  # an interrupt removes the topics
+            for result in measured:
+                if as_json:
+                    echo_json(result)
+                results.append(result)
     except BenchmarkError as error:
         raise click.ClickException(str(error)) from error
     if not as_json:

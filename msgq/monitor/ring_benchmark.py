@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
@@ -40,7 +40,7 @@ class RingBenchmarkResult:
     received_share: float
 
 
-def measure_ring(sizes: Sequence[int], seconds: float) -> Iterator[RingBenchmarkResult]:
+def measure_ring(sizes: Sequence[int], seconds: float) -> Generator[RingBenchmarkResult]:
     """Yield latency and throughput for each message size, measured for `seconds` each.
 
     Raises:
@@ -50,9 +50,9 @@ def measure_ring(sizes: Sequence[int], seconds: float) -> Iterator[RingBenchmark
     start = multiprocessing.get_context("spawn")  # a fork would carry the sockets along
     control, peer_end = start.Pipe()
     peer = start.Process(target=_run_peer, args=(*names, peer_end), daemon=True)
-    peer.start()
-    peer_end.close()  # so that we notice when the other process dies
     try:
+        peer.start()
+        peer_end.close()  # so that we notice when the other process dies
         control.recv()
         with _open_publisher(names[0]) as publisher, _open_subscriber(names[1], _WAIT_TIMEOUT_MS) as answers:
             publisher.wait_for_readers(timeout=_WAIT_TIMEOUT_MS / 1000, n=1)
@@ -63,8 +63,9 @@ def measure_ring(sizes: Sequence[int], seconds: float) -> Iterator[RingBenchmark
     except EOFError:
         raise BenchmarkError("second process of the benchmark died") from None
     finally:
-        peer.kill()
-        peer.join()
+        if peer.pid is not None:  # it has started
+            peer.kill()
+            peer.join()
         for name in names:
             unlink_topic(name)
 

@@ -145,14 +145,15 @@ def test_bag_output_on_terminal_is_not_mixed_with_progress(
     assert terminal.get_lines() == expected
 
 
-def test_bag_progress_line_disappears_after_ctrl_c(recording: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_bag_progress_line_disappears_after_signal(recording: Path, number: signal.Signals) -> None:
     words = "convert", recording, "-o", "-", "--to", "jsonl"
     with closing(Terminal()) as terminal, start_at(terminal, *words) as process:
         terminal.read_until("/s  0:00:")  # the command waits, because nobody reads its output
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         process.communicate()
         terminal.read_to_end()
-        assert process.returncode == 130
+        assert process.returncode == 128 + number
     assert terminal.get_lines() == []
 
 

@@ -6,16 +6,20 @@ import csv
 import json
 import os
 import re
+import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TextIO
 
 import pyarrow.parquet as pq
 import pytest
 from mcap.opcode import Opcode
 
+from msgq.cli.common.interruption import interrupt_on_termination
 from msgq.common.message_source import MessageSource
 from msgq.recording import LogReader, Writer
+from msgq.recording.export import text_export
 from msgq.recording.mcap_io.record_structs import RECORD_HEAD_STRUCT
 from tests.command import run
 from tests.recording import all_kinds
@@ -370,3 +374,24 @@ def test_bag_reindex_with_output_writes_output_file(tmp_path: Path) -> None:
     bag("reindex", path, "-o", tmp_path / "new.mcap")
     assert by_library(tmp_path / "new.mcap") == by_library(path)
     assert sorted(os.listdir(tmp_path)) == ["a.mcap", "new.mcap"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_bag_convert_after_signal_removes_its_file_and_exits_with_code_of_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    def write_until_signal(_messages: object, file: TextIO) -> int:
+        file.write("{")
+        signal.raise_signal(number)
+        return 1
+
+    monkeypatch.setitem(text_export.EXPORT_WRITERS, "jsonl", write_until_signal)
+    log = write_log(tmp_path / "log.mcap", ("e", 1, b"x"))
+    before = [signal.signal(each, signal.SIG_DFL) for each in (signal.SIGTERM, signal.SIGHUP)]
+    try:
+        interrupt_on_termination()
+        bag("convert", log, "-o", tmp_path / "o.jsonl", code=128 + number)
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGHUP, before[1])
+    assert list(tmp_path.iterdir()) == [log]

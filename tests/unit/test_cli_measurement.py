@@ -273,3 +273,13 @@ def test_bench_command_measures_latency_and_removes_topic(prefix: str) -> None:
         assert line["rate"] > 0
         assert 0 <= line["received_share"] <= 1  # a busy machine may run the other process too late
     assert msgq.stats.topics(prefix) == []
+
+
+@pytest.mark.needs_shm(32 << 20)
+def test_bench_command_after_sigterm_removes_topics(prefix: str) -> None:
+    with start("bench", "--duration", "60", "--size", "64") as running:
+        wait_until(lambda: len(msgq.stats.topics(prefix)) == 2)
+        running.send_signal(signal.SIGTERM)
+        assert running.communicate(timeout=DEADLINE) == ("", "")
+        assert running.returncode == 143
+    assert msgq.stats.topics(prefix) == []

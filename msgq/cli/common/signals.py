@@ -3,6 +3,9 @@
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
+
+from msgq.cli.common.interruption import ENDING_SIGNALS, note_signal
 
 
 @contextmanager
@@ -12,12 +15,16 @@ def call_on_interrupt(stop: Callable[[], object]) -> Iterator[None]:
     `stop` may set a `threading.Event` that this thread reads by `is_set`. This thread must not wait for the event: a
     signal within `Event.wait` could find its lock held, and hang.
     """
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, lambda *_: stop()) for number in signals]
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        note_signal(number)
+        stop()
+
+    before = [signal.signal(number, handle) for number in ENDING_SIGNALS]
     try:
         yield
     finally:
-        for number, handler in zip(signals, before, strict=True):
+        for number, handler in zip(ENDING_SIGNALS, before, strict=True):
             signal.signal(number, handler)
 
 
