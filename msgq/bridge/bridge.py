@@ -105,6 +105,9 @@ class Bridge(ClosingContext):
                     self._close_when_stopped()
 
     def _forward_until(self, end_s: float) -> bool:
+        if not self._loop.stopped:
+            for link in self._links.values():
+                link.forward_rest()
         while not self._loop.stopped:
             now_s = time.monotonic()
             if now_s >= self._next_poll_s:

@@ -20,7 +20,7 @@ from msgq.errors import (
     SegmentSizeError,
 )
 from msgq.impl.channel import ChannelFile, open_channel_file, open_publisher, open_subscriber
-from msgq.kinds.bridge import BATCH_MESSAGES, FORWARDING_STATE, IncomingLink, KindBridge, OutgoingLink
+from msgq.kinds.bridge import BATCH_MESSAGES, FORWARDING_STATE, BridgeLoop, IncomingLink, KindBridge, OutgoingLink
 from msgq.kinds.snapshots import list_inodes
 
 BRIDGE_NODE_NAME = "msgq bridge"  # name of a bridge's own publishers; other bridges ignore their messages
@@ -42,6 +42,10 @@ class OutgoingChannelLink(OutgoingLink):
     _channel_file: ChannelFile | None = None
     _receive_error: SegmentError | None = None
 
+    def __init__(self, loop: BridgeLoop, topic: str, zmq_names: dict[str, str]) -> None:
+        super().__init__(loop, topic, zmq_names)
+        self._received: list[bytes | None] = []  # the last message, until its publisher is known
+
     def _open_subscriber(self) -> Any:
         channel_file = self._channel_file = open_channel_file(self._zmq_endpoint, settings.get_prefix())
         history, most_views, conflate, newest, raises, own = 0, 1, False, False, False, True
@@ -60,34 +64,40 @@ class OutgoingChannelLink(OutgoingLink):
 
     def forward(self) -> None:
         """Forward waiting messages, up to the batch limit."""
-        messages = self._receive_batch()
+        self._take_batch()
         self._update_lost_count()
-        self._send_messages(messages)
+        self._send_taken()
         if self._receive_error is not None:
             self.close()  # the next update opens the channel again
             self._set_state(str(self._receive_error))
 
-    def _receive_batch(self) -> list[bytes]:
-        """Return up to a batch of messages that no bridge forwarded.
+    def _take_batch(self) -> None:
+        """Take up to a batch of messages that no bridge forwarded.
 
         `_receive_error`: error that ended the batch, or None.
         """
-        messages: list[bytes] = []
         self._receive_error = None
         for _ in range(BATCH_MESSAGES):
             try:
-                message = self._sub.receive(0)
+                if not self._received:  # else the exception of a signal handler left one
+                    self._received.extend(map(self._sub.receive, (0,)))
             except SegmentError as error:
                 if isinstance(error, SegmentSizeError) or error.errno in _OUT_OF_RESOURCE_ERRNOS:
                     self._receive_error = error
                     break
                 _logger.warning("%s", error)  # the next call continues after the message
                 continue
+            message = self._received[0]
+            if message is not None and self._sub.last.publisher.name != BRIDGE_NODE_NAME:
+                self._taken += (message,)  # without a call, after which a signal handler could raise
+            del self._received[0]
             if message is None:
                 break
-            if self._sub.last.publisher.name != BRIDGE_NODE_NAME:
-                messages.append(message)
-        return messages
+
+    def close(self) -> None:
+        """Close both sockets, and free the name on ZMQ. The counters stay."""
+        super().close()
+        self._received.clear()
 
 
 class IncomingChannelLink(IncomingLink):

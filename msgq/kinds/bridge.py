@@ -10,8 +10,10 @@ import math
 import os
 import select
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from msgq.errors import InvalidValueError, IpcError, MessageSizeError
@@ -95,6 +97,10 @@ class BridgeLink(ABC):
     """Forwards one endpoint from a subscriber to a publisher, and counts messages.
 
     Closed sockets are None. The sockets have the types of two backends, so type checkers see them as `Any`.
+
+    A signal handler may raise an exception at any call. `_taken` then keeps the messages that the subscriber has given,
+    but the publisher has not sent: the next `forward` sends them first. If the exception comes at the end of a send,
+    this message is sent twice.
     """
 
     direction = ""
@@ -104,6 +110,7 @@ class BridgeLink(ABC):
         self._loop, self._topic, self._host = loop, topic, host
         self._sub: Any = None
         self._pub: Any = None
+        self._taken: deque[bytes] = deque()
         self._messages = self._bytes = self._dropped = 0
         self._lost: int | None = 0
         self._state = ""
@@ -121,6 +128,18 @@ class BridgeLink(ABC):
     @abstractmethod
     def forward(self) -> None:
         """Forward waiting messages, up to the batch limit."""
+
+    def forward_rest(self) -> None:
+        """Forward what the exception of a signal handler left in an earlier call, and further waiting messages."""
+        if self._taken:
+            self.forward()
+
+    def _take_batch(self) -> None:
+        """Take waiting messages, up to the batch limit.
+
+        No signal handler runs between the end of `receive_many` and the end of `extend`, because no Python code does.
+        """
+        self._taken.extend(chain.from_iterable(map(self._sub.receive_many, (BATCH_MESSAGES,))))
 
     @property
     def _zmq_endpoint(self) -> str:
@@ -197,24 +216,29 @@ class OutgoingLink(BridgeLink):
         self._previous_lost, self._previous_dropped = self._lost, self._dropped
         self._set_state(FORWARDING_STATE)
 
-    def _send_messages(self, messages: Iterable[bytes]) -> None:
-        for message in messages:
+    def _send_taken(self) -> None:
+        while self._taken:
+            size = len(self._taken[0])
             try:
-                self._pub.send(message)
+                self._pub.send(self._taken[0])
             except MessageSizeError as error:
+                del self._taken[0]
                 self._previous_dropped += 1
                 _logger.warning("dropped: %s", error)
             else:
+                del self._taken[0]  # no call follows, so no signal handler comes between the message and its counts
                 self._messages += 1
-                self._bytes += len(message)
+                self._bytes += size
         self._dropped = self._previous_dropped + self._pub.stats().dropped
 
     def _update_lost_count(self) -> None:
         self._lost = _add_if_known(self._previous_lost, self._sub.lost)
 
     def close(self) -> None:
-        """Close both sockets, and free the name on ZMQ. The counters stay."""
+        """Close both sockets, and free the name on ZMQ. The counters stay, and taken messages count as dropped."""
         super().close()
+        self._dropped += len(self._taken)
+        self._taken.clear()
         if self._zmq_names.get(self._zmq_endpoint) == self._topic:
             del self._zmq_names[self._zmq_endpoint]
 
@@ -236,12 +260,16 @@ class IncomingLink(BridgeLink):
 
     def forward(self) -> None:
         """Forward waiting messages, up to the batch limit."""
-        for message in self._sub.receive_many(BATCH_MESSAGES):
-            if self._pub is None or not self._publish_message(message):
-                self._dropped += 1
-            else:
+        self._take_batch()
+        while self._taken:
+            size = len(self._taken[0])
+            is_published = self._pub is not None and self._publish_message(self._taken[0])
+            del self._taken[0]
+            if is_published:
                 self._messages += 1
-                self._bytes += len(message)
+                self._bytes += size
+            else:
+                self._dropped += 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from msgq.errors import (
 )
 from msgq.impl.ring.core import TopicObserver
 from msgq.kinds.bridge import (
-    BATCH_MESSAGES,
     FORWARDING_STATE,
     BridgeLoop,
     IncomingLink,
@@ -56,6 +55,7 @@ class RingToZmqLink(OutgoingLink):
     def _check_publisher(self) -> None:
         bridge = _find_bridge(self._topic)
         if bridge:
+            self._taken.clear()  # messages of that bridge
             self.close()
             self._set_state(f"not published on ZMQ: another bridge publishes it here, {bridge}")
             return
@@ -66,7 +66,7 @@ class RingToZmqLink(OutgoingLink):
     def forward(self) -> None:
         """Forward waiting messages, up to the batch limit."""
         try:
-            messages = self._sub.receive_many(BATCH_MESSAGES)
+            self._take_batch()
         except CorruptSegmentError as error:  # the next call continues after the message
             _logger.warning("%s", error)
             return
@@ -79,7 +79,7 @@ class RingToZmqLink(OutgoingLink):
             self._check_publisher()
             if self._pub is None:
                 return
-        self._send_messages(messages)
+        self._send_taken()
 
 
 class ZmqToRingLink(IncomingLink):

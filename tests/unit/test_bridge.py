@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import msgq
 from msgq import stats
 from msgq.bridge import FORWARDING_STATE, Bridge, FlowStats
 from msgq.common import settings
@@ -433,6 +434,73 @@ def test_bridge_counts_are_kept_after_close(here: Host) -> None:
     crossing.made.close()
     crossing.made.close()
     assert crossing.flow().messages == 1
+
+
+class HandlerError(Exception):
+    """Raised by a signal handler."""
+
+
+def interrupt_second_send(crossing: Crossing, topic: str, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Let a signal handler raise before the second message is sent. Return the list of sent messages."""
+    link = crossing.made._links[topic]
+    publisher, sent = link._pub, list[bytes]()
+
+    def send(message: bytes) -> None:
+        if len(sent) == 1:
+            sent.append(b"interrupted")
+            raise HandlerError
+        publisher.send(message)
+        sent.append(message)
+
+    stand_in = SimpleNamespace(send=send, stats=getattr(publisher, "stats", None), close=publisher.close)
+    monkeypatch.setattr(link, "_pub", stand_in)
+    return sent
+
+
+@pytest.mark.parametrize("topic", [TOPIC, f"channel/{TOPIC}"])
+def test_outgoing_bridge_after_exception_of_handler_sends_rest_first(
+    here: Host, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    pub: Any = msgq.Channel(TOPIC, prefix=here.prefix).publisher() if "/" in topic else here.pub()
+    crossing = here.bridge(topic)
+    run_bridges_until(lambda: topic in crossing.topics() and crossing.made._links[topic]._pub, crossing)
+    sent = interrupt_second_send(crossing, topic, monkeypatch)
+    for number in range(5):
+        pub.send(b"%d" % number)
+    with pytest.raises(HandlerError):
+        run_bridges_until(lambda: False, crossing)
+    assert (crossing.flow(topic).messages, crossing.flow(topic).dropped) == (1, 0)
+    run_bridges_until(lambda: len(sent) == 6, crossing)
+    assert sent == [b"0", b"interrupted", b"1", b"2", b"3", b"4"]
+    assert (crossing.flow(topic).messages, crossing.flow(topic).bytes, crossing.flow(topic).lost) == (5, 5, 0)
+
+
+def test_closed_bridge_counts_rest_after_exception_of_handler_as_dropped(
+    here: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pub, crossing = here.pub(), here.bridge(TOPIC)
+    run_bridges_until(lambda: TOPIC in crossing.topics() and crossing.made._links[TOPIC]._pub, crossing)
+    interrupt_second_send(crossing, TOPIC, monkeypatch)
+    pub.send_many([b"0", b"1", b"2", b"3"])
+    with pytest.raises(HandlerError):
+        run_bridges_until(lambda: False, crossing)
+    crossing.made.close()
+    assert (crossing.flow().messages, crossing.flow().dropped) == (1, 3)
+
+
+def test_incoming_bridge_after_exception_of_handler_publishes_rest_first(
+    here: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pub, crossing = here.socket("zmq", "PubSocket", TOPIC), here.bridge(into={TOPIC: "127.0.0.1"})
+    run_bridges_until(lambda: crossing.made._links[TOPIC]._pub and pub._count_readers()[0], crossing)
+    sent = interrupt_second_send(crossing, TOPIC, monkeypatch)
+    for number in range(3):
+        pub.send(b"%d" % number)
+    with pytest.raises(HandlerError):
+        run_bridges_until(lambda: False, crossing)
+    run_bridges_until(lambda: len(sent) == 4, crossing)
+    assert sent == [b"0", b"interrupted", b"1", b"2"]
+    assert (crossing.flow().messages, crossing.flow().bytes, crossing.flow().dropped) == (3, 3, 0)
 
 
 def test_handler_can_close_bridge_during_close() -> None:
