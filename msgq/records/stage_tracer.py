@@ -100,7 +100,7 @@ class StageTracer(ClosingContext):
 
     def _trace_source(self, source: Any, timeout: float | None) -> TracedMessageIterator:
         traced = resolve_traced_source(source, timeout, self._module)
-        waits = False if hasattr(source, "setTimeout") else timeout
+        waits = timeout == 0 if hasattr(source, "setTimeout") else timeout
         return TracedMessageIterator(
             traced.take_message,
             waits,

@@ -9,6 +9,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from msgq.common import naming
+from msgq.common.units import NS_PER_MS
+from msgq.impl.base.argument_checks import timeout_ms, timeout_ns
 from msgq.impl.base.core import Waitable
 
 StampPair = tuple[int, int]
@@ -23,7 +25,8 @@ class TracedSource(NamedTuple):
     Attributes:
         endpoint: endpoint, named as in `msgq list`.
         take_message: takes the next message, with a timeout in seconds; returns None at the timeout. For a topic, the
-            argument is False, and the socket's own timeout applies. None: `wait_for_reader` returns the function.
+            argument is True if the call must not wait, and otherwise False, and the function knows the timeout. None:
+            `wait_for_reader` returns the function.
         read_stamps: returns publish time and origin of a message, ns, 0: unknown; None: use `subscriber`.
         subscriber: subscriber that knows the timestamps of its last message.
         wait_for_reader: waits for the first message, and returns `take_message` and `read_stamps`; None at the timeout.
@@ -98,20 +101,36 @@ def _read_changes_stamps(changes: Any) -> StampPair:
 
 
 def _resolve_topic(sub: Any, timeout: float | None, backend: ModuleType) -> TracedSource:
-    """Return the traced source of a topic. The first message determines for good whether the topic is tracked."""
-    if timeout is not None:
-        sub.setTimeout(timeout * 1000)
+    """Return the traced source of a topic. The first message determines for good whether the topic is tracked.
 
-    def choose_reader() -> MessageReader:
-        return (sub.receive_tracked, read_stamps) if sub.tracked else (sub.receive, None)
+    The timeout of the socket stays unchanged, because it belongs to the program.
+    """
 
-    def wait_for_reader() -> MessageReader | None:
+    def wait_for_message() -> bool:
         poller = backend.Poller()
         poller.registerSocket(sub)
-        return choose_reader() if poller.poll(sub.rcvtimeo) else None
+        patience_ms = sub.rcvtimeo if timeout is None else timeout_ms(-(timeout_ns(timeout) // -NS_PER_MS))
+        return bool(poller.poll(patience_ms))
+
+    def receive_tracked_in_time(_is_non_blocking: bool) -> Any:
+        message = sub.receive_tracked(True)
+        return sub.receive_tracked(True) if message is None and wait_for_message() else message
+
+    def receive_in_time(_is_non_blocking: bool) -> Any:
+        return sub.receive(timeout=timeout)
+
+    receive = receive_in_time if timeout else sub.receive  # None: the socket's own timeout applies; 0: no wait
+
+    def choose_reader() -> MessageReader:
+        if not sub.tracked:
+            return receive, None
+        return receive_tracked_in_time if timeout else sub.receive_tracked, read_stamps
+
+    def wait_for_reader() -> MessageReader | None:
+        return choose_reader() if wait_for_message() else None
 
     if not hasattr(sub, "tracked"):
-        return TracedSource(sub.endpoint, sub.receive, read_stamps)
+        return TracedSource(sub.endpoint, receive, read_stamps)
     if sub.tracked:
         return TracedSource(sub.endpoint, *choose_reader())
     return TracedSource(sub.endpoint, None, None, wait_for_reader=wait_for_reader)

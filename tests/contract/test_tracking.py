@@ -179,6 +179,23 @@ class TestEach:
             assert list(stage.tracer.trace_messages(sub, 0.01)) == []
         assert stage.untold(stage.token)
 
+    @pytest.mark.parametrize("tracked_topic", [False, True])
+    @pytest.mark.parametrize("seconds", [0, 0.01])
+    def test_trace_messages_keeps_the_timeout_of_the_socket(
+        self, stage: Stage, tracked_topic: bool, seconds: float
+    ) -> None:
+        if tracked_topic and stage.backend == "zmq":
+            pytest.skip("zmq does not promise: tracked")
+        with msgq.pub_sock(stage.token, tracked=tracked_topic) as pub, msgq.sub_sock(stage.token, timeout=70) as sub:
+            pub.wait_for_readers(DEADLINE, n=1)
+            poller = msgq.Poller()
+            poller.registerSocket(sub)
+            for source in (sub, [sub]):
+                pub.send(b"x")
+                poller.poll(1000 * DEADLINE)
+                assert len(list(stage.tracer.trace_messages(source, seconds))) == 1
+                assert sub.rcvtimeo == 70
+
     @pytest.mark.needs("channels")
     def test_trace_messages_accepts_several_sources_and_a_poller(self, stage: Stage) -> None:
         names = [f"{stage.token}{n}" for n in range(2)]
