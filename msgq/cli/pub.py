@@ -57,7 +57,7 @@ EncodeMessage = Callable[[str, bytes | None], bytes]  # a message, and the value
 @click.option(
     "-r",
     "--rate",
-    type=options.NumberRange(min=0, min_open=True),
+    type=options.NumberRange(min=1e-6),
     metavar="RATE",
     help="Highest rate, in messages/s. MESSAGE is repeated.",
 )

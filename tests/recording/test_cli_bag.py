@@ -395,3 +395,12 @@ def test_bag_convert_after_signal_removes_its_file_and_exits_with_code_of_signal
         signal.signal(signal.SIGTERM, before[0])
         signal.signal(signal.SIGHUP, before[1])
     assert list(tmp_path.iterdir()) == [log]
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e300"])
+def test_bag_refuses_times_and_durations_that_are_not_finite(tmp_path: Path, number: str) -> None:
+    log = write_log(tmp_path / "log.mcap", ("e", 1, b"x"))
+    for option in ("--start", "--end"):
+        assert f"'{number}' is not a time" in bag("info", log, option, number, code=2).stderr
+    said = bag("split", log, "-o", tmp_path / "parts", "--split-seconds", number, code=2).stderr
+    assert "--split-seconds" in said

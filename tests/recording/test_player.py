@@ -624,9 +624,13 @@ def test_player_rate_can_be_changed(sent: Any, tmp_path: Path, token: str) -> No
     clock.wait = wait
     player.run()
     assert [round((now - sent[0][0]) / NS, 3) for now, *_ in sent] == [0, 1, 1.625, 2.125, 2.125, 2.125]
-    for rate in (0, -1, math.nan):
+    for rate in (0, -1, 1e-300, math.nan):
         with pytest.raises(errors.InvalidValueError, match="rate"):
             player.set_rate(rate)
+    for seconds in (math.nan, math.inf, 1e300):
+        for move in (player.seek, player.skip):
+            with pytest.raises(errors.InvalidValueError, match="out of range"):
+                move(seconds)
 
 
 def test_paused_player_rate_can_be_changed(prefix: str, tmp_path: Path) -> None:
@@ -700,11 +704,17 @@ def test_player_after_ctrl_c_closes_publishers(prefix: str, tmp_path: Path) -> N
         {"rate": 0},
         {"rate": -1},
         {"rate": math.nan},
+        {"rate": 1e-300},
         {"start": -1},
+        {"start": math.inf},
+        {"start": 1e300},
+        {"duration": math.inf},
         {"duration": 0},
         {"loops": 0},
         {"time_source": "time"},
         {"clock_rate": 0},
+        {"clock_rate": 1e-300},
+        {"clock_rate": math.inf},
     ],
 )
 def test_player_with_wrong_options_is_refused(tmp_path: Path, token: str, options: Any) -> None:

@@ -447,7 +447,10 @@ def test_recorder_without_messages_writes_complete_file(start: Any, tmp_path: Pa
     assert read_recorded_messages(tmp_path / "log") == []
 
 
-@pytest.mark.parametrize("options", [{"chunk_bytes": 10}, {"chunk_seconds": 0}, {"compression": "zip"}])
+@pytest.mark.parametrize(
+    "options",
+    [{"chunk_bytes": 10}, {"chunk_bytes": 10**12}, {"chunk_seconds": 0}, {"level": 100}, {"compression": "zip"}],
+)
 def test_recorder_with_wrong_options_is_refused(start: Any, options: Any) -> None:
     with pytest.raises(errors.InvalidValueError):
         start(**options)

@@ -497,8 +497,12 @@ def test_closed_writer_refuses_calls(tmp_path: Path) -> None:
 def test_writer_refuses_impossible_values(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="zstd, lz4, none"):
         Writer(tmp_path / "a.mcap", compression="gzip")
-    with pytest.raises(InvalidValueError, match="1024 or more"):
-        Writer(tmp_path / "a.mcap", chunk_bytes=10)
+    for chunk_bytes in (10, 999 * 10**9):
+        with pytest.raises(InvalidValueError, match="1024 to 134217728 bytes"):
+            Writer(tmp_path / "a.mcap", chunk_bytes=chunk_bytes)
+    for compression, level in (("zstd", 100), ("zstd", -(10**9)), ("lz4", 17), ("lz4", 10**10)):
+        with pytest.raises(InvalidValueError, match=f"level={level} .* for {compression}"):
+            Writer(tmp_path / "a.mcap", compression=compression, level=level)
     assert list(tmp_path.iterdir()) == []
 
 

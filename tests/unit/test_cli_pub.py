@@ -319,3 +319,7 @@ def test_two_simultaneous_pub_commands_deliver_all_messages(prefix: str) -> None
             found = [queue.receive().data for _ in range(400)]
             assert [one.line()["messages"] for one in both] == [200, 200]
         assert sorted(found) == [b"a"] * 200 + [b"b"] * 200
+
+
+def test_pub_refuses_tiny_rate(prefix: str) -> None:
+    assert "1e-300 is not in the range" in run_refused_pub("t", "x", "--rate", "1e-300", code=2)

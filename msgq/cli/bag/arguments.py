@@ -49,6 +49,7 @@ clock_option = click.option(
     show_default=True,
     help="Clock for all times of the command. The host clock is the clock of the recording host, and never steps.",
 )
+_SECONDS_MAX = 1e10  # more seconds than 64 bits of nanoseconds hold
 _TIME_FORMATS = "seconds after the start of the log, or a time such as 2026-05-01T12:00:00+02:00 (default zone: UTC)"
 
 
@@ -56,9 +57,12 @@ def _parse_time(_context: click.Context, parameter: click.Parameter, value: str 
     if value is None:
         return None
     try:
-        return float(value)
+        seconds = float(value)
     except ValueError:
         pass
+    else:
+        if abs(seconds) <= _SECONDS_MAX:  # False for NaN, too
+            return seconds
     try:
         return datetime.fromisoformat(value)
     except ValueError:

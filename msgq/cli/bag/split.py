@@ -17,7 +17,7 @@ from msgq.common.units import NS_PER_S
     "--split-seconds",
     required=True,
     metavar="SECONDS",
-    type=options.NumberRange(min=0.001),
+    type=options.NumberRange(0.001, 1e9),
     help="Duration of each piece, in seconds.",
 )
 @arguments.compression_option

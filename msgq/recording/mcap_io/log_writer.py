@@ -19,7 +19,7 @@ from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError, St
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.core import CHANNEL_ID_COUNT, ChunkWriter
 from msgq.recording.mcap_io.message_columns import MessageColumns, build_payload_columns
-from msgq.recording.mcap_io.segment_writer import ChunkCompressor, EncodedChannel, SegmentWriter
+from msgq.recording.mcap_io.segment_writer import ChunkCompressor, EncodedChannel, SegmentWriter, check_chunk_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -78,14 +78,13 @@ class Writer:
             level: level of the compression; None: 1 for zstd, 0 for lz4.
             profile: profile of the messages in the header: "ros1", "ros2", or "" for any; see
                 https://mcap.dev/spec/registry.
-            chunk_bytes: bytes of messages per chunk, before compression.
+            chunk_bytes: bytes of messages per chunk, before compression, 1024 to 128 MiB.
 
         Raises:
             RecordingError: the file exists, or cannot be written.
             InvalidValueError: an argument is out of range.
         """
-        if chunk_bytes < 1024:
-            raise InvalidValueError(f"chunk_bytes={chunk_bytes} is too small; use 1024 or more")
+        check_chunk_bytes(chunk_bytes)
         self.path: Path = Path(path).absolute()  # the program may change its working directory
         self._pid = os.getpid()
         self._schema_records: dict[tuple[str, str, bytes], records.Schema] = {}

@@ -5,6 +5,7 @@ The `mcap` library encodes all records except messages and message indexes, whic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +28,7 @@ from msgq.recording.mcap_io.channel_statistics import ChannelStatistics
 from msgq.recording.mcap_io.core import ChunkBuffer, combine_crc32, crc32
 from msgq.recording.mcap_io.origins import build_origins_record
 from msgq.recording.mcap_io.raw_chunk import RawChunk
+from msgq.recording.mcap_io.record_scanner import CHUNK_BYTES_MAX
 from msgq.recording.mcap_io.record_structs import (
     CHUNK_HEAD_STRUCT,
     MCAP_MAGIC,
@@ -87,12 +89,28 @@ def encode_channel(
     return EncodedChannel(channel, record)
 
 
+#: Least and greatest level of each compression with levels.
+_LEVEL_RANGES = {"zstd": (-131072, 22), "lz4": (-65537, 16)}
+#: Limits of the option `chunk_bytes`. A chunk and its last message then stay below the default limit of readers.
+CHUNK_OPTION_BYTES = range(1024, CHUNK_BYTES_MAX // 2 + 1)
+
+
+def check_chunk_bytes(chunk_bytes: int) -> None:
+    """Raise InvalidValueError if a chunk would be too small or too large."""
+    if chunk_bytes not in CHUNK_OPTION_BYTES:
+        limits = f"{CHUNK_OPTION_BYTES[0]} to {CHUNK_OPTION_BYTES[-1]} bytes"
+        raise InvalidValueError(f"chunk_bytes={chunk_bytes} is out of range; use {limits}")
+
+
 class ChunkCompressor:
     """Compresses chunks with one algorithm. One thread at a time."""
 
     def __init__(self, name: str, level: int | None) -> None:
         if name not in COMPRESSION_NAMES:
             raise InvalidValueError(f"compression {name!r} is unknown; use one of {', '.join(COMPRESSION_NAMES)}")
+        least, greatest = _LEVEL_RANGES.get(name, (-math.inf, math.inf))
+        if level is not None and not least <= level <= greatest:
+            raise InvalidValueError(f"level={level} is out of range; use {least} to {greatest} for {name}")
         self.compression_name = "" if name == "none" else name
         self._compression_level = level
         if name == "zstd":

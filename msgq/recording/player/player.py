@@ -31,6 +31,9 @@ from msgq.recording.player.timed_messages import (
 )
 from msgq.recording.player.writers import PlaybackWriters
 
+_RATE_MIN = 1e-6  # of the recording, or of the clock endpoint: one second of the log in eleven days
+_CLOCK_RATE_MAX = 1e6  # messages of the clock endpoint per second of the log
+_SECONDS_MAX = 1e10  # more seconds than 64 bits of nanoseconds hold
 _CLOCK_WAIT_MAX_S = 60.0  # a wait of its own in longer ones
 _READERS_WAIT_S = 0.1  # seconds between two checks for readers
 _CONTROL_YIELD_S = 0.001  # pause in which a waiting thread gets the lock
@@ -96,7 +99,7 @@ class Player(ClosingContext):
         start: seconds from the beginning of the log to the start of each pass.
         duration: seconds of the log to play; None: to the end.
         time_source: time that orders the messages, "publish_time" or "log_time".
-        rate: speed relative to the recording; inf: as fast as possible.
+        rate: speed relative to the recording, 1e-6 or more; inf: as fast as possible.
         loops: number of passes; None: without end. A pass starts when the last message of the previous pass is due.
         remap: new names of endpoints, of the same kind, by name or compiled expression; see `EndpointRemapping`.
         start_paused: True: wait for `resume` or `step`.
@@ -104,7 +107,7 @@ class Player(ClosingContext):
             need one. False or an empty list: do not wait. Vectors, boards and work queues need none, because they keep
             their content.
         clock_endpoint: endpoint for the log's time, in u64 nanoseconds since the epoch, little-endian.
-        clock_rate: messages of the clock endpoint per second of the log.
+        clock_rate: messages of the clock endpoint per second of the log, 1e-6 to 1e6.
         backend: "msgq", "zmq" or "fake"; None: MSGQ_BACKEND.
         prefix: prefix of the endpoints; None: the current prefix.
         segment_size: bytes of new rings; 0: 1 MiB, or the size for the largest message.
@@ -242,13 +245,23 @@ class Player(ClosingContext):
             self._steps_left += count
 
     def seek(self, position: float) -> None:
-        """Continue at another position, in seconds from the beginning of the log. A paused player stays paused."""
+        """Continue at another position, in seconds from the beginning of the log. A paused player stays paused.
+
+        Raises:
+            InvalidValueError: `position` is not finite, or more than 1e10 s away.
+        """
+        _check_seconds("position", position)
         with self._change_state():
             target = self._first_ns + round(position * NS_PER_S)
             self._seek_target_ns = min(max(target, self._begin_ns), self._end_ns)
 
     def skip(self, seconds: float) -> None:
-        """Continue `seconds` of the log later, or earlier if negative. A paused player stays paused."""
+        """Continue `seconds` of the log later, or earlier if negative. A paused player stays paused.
+
+        Raises:
+            InvalidValueError: `seconds` is not finite, or more than 1e10.
+        """
+        _check_seconds("skip", seconds)
         with self._change_state():
             position_ns = self._seek_target_ns
             if position_ns is None:
@@ -264,10 +277,10 @@ class Player(ClosingContext):
         """Change the rate at the current position.
 
         Raises:
-            InvalidValueError: `rate` is not positive.
+            InvalidValueError: `rate` is less than 1e-6.
         """
-        if not rate > 0:
-            raise InvalidValueError(f"rate {rate} is not positive; use more than 0, or pause()")
+        if not rate >= _RATE_MIN:
+            raise InvalidValueError(f"rate {rate} is too small; use {_RATE_MIN:g} or more, or pause()")
         with self._change_state():
             if not self._is_paused:
                 self._set_time_anchor(self._compute_log_time_ns())
@@ -435,15 +448,27 @@ class Player(ClosingContext):
 def _check_player_options(
     rate: float, clock_rate: float, start: float, duration: float | None, loops: int | None, time_source: str
 ) -> None:
-    """Raise an error for values out of range."""
-    if not rate > 0 or not clock_rate > 0 or not start >= 0 or not (duration is None or duration > 0):
-        text = f"rate={rate}, clock_rate={clock_rate}, start={start} or duration={duration} is out of range"
-        raise InvalidValueError(f"{text}; use 0 or more for start and more than 0 for the others")
+    """Raise an error for values out of range. NaN is in no range."""
+    if not rate >= _RATE_MIN:
+        raise InvalidValueError(f"rate={rate} is out of range; use {_RATE_MIN:g} or more, or inf")
+    if not _RATE_MIN <= clock_rate <= _CLOCK_RATE_MAX:
+        limits = f"{_RATE_MIN:g} to {_CLOCK_RATE_MAX:g} messages per second of the log"
+        raise InvalidValueError(f"clock_rate={clock_rate} is out of range; use {limits}")
+    if not 0 <= start <= _SECONDS_MAX:
+        raise InvalidValueError(f"start={start} is out of range; use 0 to {_SECONDS_MAX:g} s")
+    if duration is not None and not 0 < duration <= _SECONDS_MAX:
+        limits = f"more than 0 and at most {_SECONDS_MAX:g} s, or None to play to the end"
+        raise InvalidValueError(f"duration={duration} is out of range; use {limits}")
     if (loops is not None and loops < 1) or time_source not in TIME_SOURCES:
         raise InvalidValueError(
             f"loops={loops} or time_source={time_source!r} is invalid; "
             f"use 1 or more loops, and {' or '.join(TIME_SOURCES)}"
         )
+
+
+def _check_seconds(name: str, seconds: float) -> None:
+    if not abs(seconds) <= _SECONDS_MAX:
+        raise InvalidValueError(f"{name} of {seconds} s is out of range; use -{_SECONDS_MAX:g} to {_SECONDS_MAX:g} s")
 
 
 def _resolve_playback_range(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgq.errors import BackendNotAvailableError, InvalidValueError
 from msgq.impl.backend import is_fake_backend
+from msgq.recording.mcap_io.segment_writer import check_chunk_bytes
 
 
 def check_backend() -> None:
@@ -18,11 +19,8 @@ def check_backend() -> None:
 
 def check_size_options(chunk_bytes: int, chunk_seconds: float, cache_bytes: int) -> None:
     """Raise InvalidValueError if a size or time of `Recorder` is out of range."""
-    if chunk_bytes < 1024 or not 0.001 <= chunk_seconds <= 60:
-        text = (
-            f"chunk_bytes={chunk_bytes} or chunk_seconds={chunk_seconds} is out of range; "
-            "use 1024 or more bytes, 0.001 to 60 s"
-        )
-        raise InvalidValueError(text)
+    check_chunk_bytes(chunk_bytes)
+    if not 0.001 <= chunk_seconds <= 60:
+        raise InvalidValueError(f"chunk_seconds={chunk_seconds} is out of range; use 0.001 to 60 s")
     if cache_bytes < 0:
         raise InvalidValueError(f"cache_bytes={cache_bytes} is negative; use 0 or more")
