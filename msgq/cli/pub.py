@@ -2,9 +2,12 @@
 
 import contextlib
 import json
+import os
+import select
 import sys
 import time
 from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from msgq.kinds import kind_of, list_stored_kinds, validate_endpoint
 from msgq.kinds.publish import PublishOptions, PublishRefusedError, PublishTarget, PublishUsageError
 from msgq.monitor.live_endpoints import LiveEndpoint
 
+_READ_BYTES = 1 << 16
 EncodeMessage = Callable[[str, bytes | None], bytes]  # a message, and the value for its missing fields
 
 
@@ -135,8 +139,9 @@ def command(
             with end_on_interrupt(), _exit_on_timeout():
                 if wait_for_subscribers is not None:
                     target.wait_for_readers(wait_for_subscribers)
-                payloads = _generate_payloads(target, encode, message, data)
-                _publish_payloads(target, payloads, rate, RunLimit(_choose_message_limit(count, rate, lines), duration))
+                limit = RunLimit(_choose_message_limit(count, rate, lines), duration)
+                payloads = _generate_payloads(target, encode, message, data, limit)
+                _publish_payloads(target, payloads, rate, limit)
             subscriber_count = _count_subscribers(endpoint)
             if as_json:
                 echo_json({**target.summarize_messages(), "subscribers": subscriber_count})
@@ -202,9 +207,9 @@ def _make_encoder(kind: str, schema: Schema | None) -> EncodeMessage:
             value: Any = json.loads(text)
             if schema is not None and _is_struct_schema(schema):
                 return encode_payload(schema, value, former)
+            return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise click.ClickException(f"MESSAGE {text[:60]!r} cannot be encoded from JSON: {error}") from None
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
     def decode_hex(text: str, _former: bytes | None) -> bytes:
         try:
@@ -213,22 +218,51 @@ def _make_encoder(kind: str, schema: Schema | None) -> EncodeMessage:
             raise click.ClickException(f"MESSAGE {text[:60]!r} is not hexadecimal: {error}") from None
 
     def encode_text(text: str, _former: bytes | None) -> bytes:
-        return text.encode()
+        return text.encode(errors="surrogateescape")  # bytes that are not UTF-8 stay unchanged
 
     encoders: dict[str, EncodeMessage] = {"text": encode_text, "hex": decode_hex, "json": encode_json}
     return encoders[kind]
 
 
 def _generate_payloads(
-    target: PublishTarget, encode: EncodeMessage, message: str | None, data: bytes | None
+    target: PublishTarget, encode: EncodeMessage, message: str | None, data: bytes | None, limit: RunLimit
 ) -> Iterator[bytes]:
     """Yield the same message or data forever, or the lines of the standard input."""
     while data is not None:
         yield data
     while message is not None:
         yield encode(message, target.read_previous_value())
-    for line in sys.stdin:
-        yield encode(line.removesuffix("\n"), target.read_previous_value())
+    for line in _read_lines(limit):
+        text = line.decode(errors="surrogateescape").removesuffix("\n").removesuffix("\r")
+        yield encode(text, target.read_previous_value())
+
+
+def _read_lines(limit: RunLimit) -> Iterator[bytes]:
+    """Yield the lines of the standard input until its end, or the end of the duration."""
+    if sys.stdin is None:  # closed by the shell
+        return
+    try:
+        descriptor = sys.stdin.fileno()
+    except OSError:  # text of a test, which never waits
+        yield from sys.stdin.buffer
+        return
+    rest: list[bytes] = []  # parts of a line whose end has not been read
+    while _wait_for_input(descriptor, limit.remaining_s):
+        block = os.read(descriptor, _READ_BYTES)
+        first, *others = block.split(b"\n")
+        rest.append(first)
+        if others:
+            yield b"".join(rest)
+            yield from others[:-1]
+            rest = others[-1:]
+        if not block:
+            if line := b"".join(rest):
+                yield line
+            return
+
+
+def _wait_for_input(descriptor: int, seconds: float) -> bool:
+    return bool(select.select([descriptor], [], [], None if seconds == inf else max(0.0, seconds))[0])
 
 
 def _choose_message_limit(count: int | None, rate: float | None, lines: bool) -> int | None:

@@ -323,3 +323,21 @@ def test_two_simultaneous_pub_commands_deliver_all_messages(prefix: str) -> None
 
 def test_pub_refuses_tiny_rate(prefix: str) -> None:
     assert "1e-300 is not in the range" in run_refused_pub("t", "x", "--rate", "1e-300", code=2)
+
+
+def test_pub_publishes_bytes_that_are_not_utf8_unchanged(prefix: str) -> None:
+    with MessageQueue("jobs") as queue:
+        command.run("pub", "queue/jobs", b"\xff\xfe".decode(errors="surrogateescape"))
+        words = [sys.executable, "-m", "msgq", "pub", "queue/jobs", "--lines"]
+        subprocess.run(words, input=b"\xffa\r\nb\n\nlast", check=True, timeout=DEADLINE)
+        found = [queue.receive(0) for _ in range(5)]
+        assert [message and message.data for message in found] == [b"\xff\xfe", b"\xffa", b"b", b"", b"last"]
+
+
+def test_pub_of_json_that_is_not_utf8_fails(prefix: str) -> None:
+    assert "cannot be encoded from JSON" in run_refused_pub("t", r'"\ud800"', "--format", "json")
+
+
+def test_pub_lines_without_input_ends_after_duration(prefix: str) -> None:
+    with command.start("pub", "t", "--lines", "--duration", "0.05", stdin=subprocess.PIPE) as running:
+        assert running.wait(DEADLINE) == 0
