@@ -22,7 +22,7 @@ from mcap.reader import make_reader
 from mcap.stream_reader import CRCValidationError, StreamReader
 
 import msgq
-from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError, StateError
+from msgq.errors import ForkedSocketError, InvalidTypeError, InvalidValueError, RecordingError, StateError
 from msgq.recording import LogReader, Recorder, Writer, examine
 from msgq.recording.mcap_io import log_writer, metadata_keys, segment_file
 from msgq.recording.merge.log_copy import write_merged_log
@@ -492,6 +492,40 @@ def test_closed_writer_refuses_calls(tmp_path: Path) -> None:
         with pytest.raises(StateError, match="closed"):
             call()
     assert [one.channel_record for one in LogReader(tmp_path / "a.mcap").files[0].registry.channels.values()]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda writer: writer.write(1, b"x", 1.5), InvalidTypeError, "log_time is of type float"),
+        (lambda writer: writer.write(1, b"x", 1, 2.5), InvalidTypeError, "publish_time is of type float"),
+        (lambda writer: writer.write(1, b"x", 1, sequence=1.5), InvalidTypeError, "sequence is of type float"),
+        (lambda writer: writer.write(1, b"x", 1, origin_time="1"), InvalidTypeError, "origin_time is of type str"),
+        (lambda writer: writer.attach("a", 5), InvalidTypeError, "data of attachment is of type int"),
+        (lambda writer: writer.attach("a", "text"), InvalidTypeError, "data of attachment is of type str"),
+        (lambda writer: writer.attach(5, b""), InvalidTypeError, "text 5 of attachment is of type int"),
+        (lambda writer: writer.attach("a", b"", log_time=-1), InvalidValueError, "log_time=-1 is out of range"),
+        (lambda writer: writer.attach("a", b"", create_time=2**64), InvalidValueError, "create_time=1844"),
+        (lambda writer: writer.attach("a", b"", log_time=1.0), InvalidTypeError, "log_time is of type float"),
+        (lambda writer: writer.add_metadata("a", {"k": 1}), InvalidTypeError, "text 1 of metadata is of type int"),
+        (lambda writer: writer.channel("a", metadata={"k": 1}), InvalidTypeError, "text 1 of metadata"),
+        (lambda writer: writer.channel("a\udcff"), InvalidValueError, "of endpoint is not UTF-8"),
+    ],
+)
+def test_writer_refuses_wrong_argument_and_writes_nothing(
+    tmp_path: Path, call: Callable[[Any], None], kind: type[Exception], text: str
+) -> None:
+    written: Any = Writer(tmp_path / "a.mcap")  # the types allow only bytes and int
+    with written as writer:
+        writer.channel("e")
+        with pytest.raises(kind, match=text):
+            call(writer)
+        writer.write(1, b"y", np.int64(7), np.int64(6), np.uint8(3), np.int64(5))
+        writer.attach("file", bytearray(b"abc"))
+    log = LogReader(tmp_path / "a.mcap")
+    assert [(message.log_time, message.publish_time, bytes(message.data)) for message in log] == [(7, 6, b"y")]
+    assert [(one.name, one.size) for one in log.attachments] == [("file", 3)]
+    assert len(log.channels) == 1
 
 
 def test_writer_refuses_impossible_values(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -15,15 +16,17 @@ from mcap import records
 from msgq.common.handler_errors import raise_handler_error
 from msgq.common.schema import Schema
 from msgq.common.storage.new_names import give_new_name
-from msgq.errors import ForkedSocketError, InvalidValueError, RecordingError, StateError
+from msgq.errors import ForkedSocketError, InvalidTypeError, InvalidValueError, RecordingError, StateError
 from msgq.recording.mcap_io import metadata_keys
 from msgq.recording.mcap_io.core import CHANNEL_ID_COUNT, ChunkWriter
 from msgq.recording.mcap_io.message_columns import MessageColumns, build_payload_columns
 from msgq.recording.mcap_io.segment_writer import ChunkCompressor, EncodedChannel, SegmentWriter, check_chunk_bytes
+from msgq.recording.mcap_io.writer_arguments import check_texts, check_time, to_integer
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+_INTEGER_TYPES = (int, type(None))  # types of an optional number that need no conversion
 _TEMPORARY_NUMBERS = itertools.count()  # numbers of unfinished files, because several may be written for one path
 
 
@@ -112,10 +115,14 @@ class Writer:
                 "sequence" with the value "published" declares that gaps in the numbers are losses.
 
         Raises:
+            InvalidTypeError: a name or a text is no str.
+            InvalidValueError: a name or a text is not UTF-8.
             RecordingError: all 65535 numbers are used.
             StateError: the writer is closed.
         """
         self._check_open()
+        check_texts("endpoint", endpoint)
+        check_texts("metadata", *chain.from_iterable((metadata or {}).items()))
         number = len(self._chunk_writer.channels) + 1
         if number >= CHANNEL_ID_COUNT:
             text = f"the file has {CHANNEL_ID_COUNT - 1} channels, the maximum; write another file"
@@ -156,10 +163,19 @@ class Writer:
             origin_time: time of the first event that led to the message, in ns since the epoch; 0: unknown.
 
         Raises:
+            InvalidTypeError: a time or the sequence is no integer.
             InvalidValueError: the channel does not exist, or a time is before 1970 or after 2262.
             RecordingError: the disk is full or failed. The message was not written, and you may call `write` again.
             StateError: the writer is closed.
         """
+        if not (
+            type(log_time) is type(origin_time) is int
+            and type(publish_time) in _INTEGER_TYPES
+            and type(sequence) in _INTEGER_TYPES
+        ):
+            log_time, origin_time = to_integer("log_time", log_time), to_integer("origin_time", origin_time)
+            publish_time = None if publish_time is None else to_integer("publish_time", publish_time)
+            sequence = None if sequence is None else to_integer("sequence", sequence)
         try:
             self._chunk_writer.write_message(channel, data, log_time, publish_time, sequence, origin_time)
         except (InvalidValueError, OverflowError) as error:
@@ -218,21 +234,32 @@ class Writer:
             create_time: creation time, in ns since the epoch; 0: unknown.
 
         Raises:
+            InvalidTypeError: a time is no integer, a text is no str, or the content is not bytes.
+            InvalidValueError: a time is before 1970 or after 2262, or a text is not UTF-8.
             RecordingError: the disk is full or failed.
             StateError: the writer is closed.
         """
         self._check_open()
-        time = self._chunk_writer.latest_time if log_time is None else log_time
-        self._segment_writer.write_attachment(records.Attachment(create_time, time, name, media_type, bytes(data)))
+        check_texts("attachment", name, media_type)
+        time = self._chunk_writer.latest_time if log_time is None else check_time("log_time", log_time)
+        create_time = check_time("create_time", create_time)
+        try:
+            content = bytes(memoryview(data))
+        except TypeError:
+            raise InvalidTypeError(f"data of attachment is of type {type(data).__name__}; give bytes") from None
+        self._segment_writer.write_attachment(records.Attachment(create_time, time, name, media_type, content))
 
     def add_metadata(self, name: str, metadata: Mapping[str, str]) -> None:
         """Write named texts about the whole file. Several records may have one name.
 
         Raises:
+            InvalidTypeError: the name, or a text, is no str.
+            InvalidValueError: the name, or a text, is not UTF-8.
             RecordingError: the disk is full or failed.
             StateError: the writer is closed.
         """
         self._check_open()
+        check_texts("metadata", name, *chain.from_iterable(metadata.items()))
         self._segment_writer.write_metadata(name, metadata)
 
     def _check_open(self) -> None:
