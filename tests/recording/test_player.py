@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 import re
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -423,6 +425,48 @@ def test_player_step_below_one_message_is_refused(prefix: str, tmp_path: Path, c
         pytest.raises(errors.InvalidValueError, match=f"step is {count} messages"),
     ):
         player.step(count)
+
+
+class HandlerError(Exception):
+    """Raised by a signal handler."""
+
+
+def raise_at(point: int) -> Callable[[Any, str, Any], None]:
+    """Return a profiler that raises where a signal handler may run: at the start of a function or after one of C."""
+    points = itertools.count()
+
+    def profile(_frame: Any, event: str, _function: Any) -> None:
+        if event in ("call", "c_return") and next(points) == point:
+            raise HandlerError
+
+    return profile
+
+
+@pytest.mark.parametrize(
+    "change",
+    [Player.pause, Player.resume, Player.step, lambda player: player.seek(0.01), lambda player: player.skip(0.01)],
+)
+def test_exception_of_handler_at_each_call_leaves_player_usable(
+    prefix: str, tmp_path: Path, change: Callable[[Player], None]
+) -> None:
+    path = write_numbered_log(tmp_path / "a.mcap", 4, NS // 100, "e")
+    with Player(path, start_paused=True) as player:
+        for point in itertools.count():
+            sys.setprofile(raise_at(point))
+            try:
+                change(player)
+            except HandlerError:
+                is_interrupted = True
+            else:
+                is_interrupted = False
+            finally:
+                sys.setprofile(None)
+            assert not player._waiting_callers
+            assert Task(player.stats).result()
+            Task(player.pause).result()  # another thread gets the lock
+            if not is_interrupted:
+                break
+        assert point > 5
 
 
 def test_forked_child_does_not_change_player(prefix: str, tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ import os
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from types import MappingProxyType
@@ -176,10 +175,10 @@ class Player(ClosingContext):
             self._writers.close_writers()
             raise
         self.begin, self.end = ((time_ns - self._first_ns) / NS_PER_S for time_ns in (self._begin_ns, self._end_ns))
-        self._state_changed = threading.Condition()
-        self._waiting_callers: list[
-            None
-        ] = []  # an element for each thread that asks for something: it is let in at once
+        # A `with` of the condition runs Python code after it has taken the lock. A signal handler could raise there.
+        self._state_lock = threading.RLock()
+        self._state_changed = threading.Condition(self._state_lock)
+        self._waiting_callers: dict[object, None] = {}  # calls that ask for something: they are let in at once
         self._is_paused, self._is_stopping, self._is_running = start_paused, False, False
         self._steps_left = 0
         self._seek_target_ns: int | None = None  # time to which a seek jumps
@@ -200,34 +199,38 @@ class Player(ClosingContext):
 
     # ---- callable from any thread ----
 
-    @contextmanager
-    def _change_state(self) -> Iterator[None]:
-        """Change the state, and notify the playing thread."""
-        self._waiting_callers.append(None)
-        is_asking = True
+    def _change_state(self, change: Callable[[], None]) -> None:
+        """Change the state, and notify the playing thread. A signal handler may raise an exception at any call."""
+        call = object()
         try:
-            with self._state_changed:
-                self._waiting_callers.pop()
-                is_asking = False
-                yield
-                self._state_changed.notify_all()
+            self._waiting_callers[call] = None
+            with self._state_lock:
+                self._waiting_callers.pop(call)
+                try:
+                    change()
+                finally:
+                    self._state_changed.notify_all()
         finally:
-            if is_asking:  # Ctrl-C came first
-                self._waiting_callers.pop()
+            self._waiting_callers.pop(call, None)
 
     def pause(self) -> None:
         """Stop sending until `resume` or `step`."""
-        with self._change_state():
-            if not self._is_paused:
-                self._is_paused = True
-                self._position_ns = self._compute_log_time_ns()
+        self._change_state(self._pause)
+
+    def _pause(self) -> None:
+        if not self._is_paused:
+            self._position_ns = self._compute_log_time_ns()
+            self._is_paused = True
 
     def resume(self) -> None:
         """Continue at the current position."""
-        with self._change_state():
+
+        def resume() -> None:
             if self._is_paused:
-                self._is_paused, self._steps_left = False, 0
                 self._set_time_anchor(self._position_ns)
+                self._is_paused, self._steps_left = False, 0
+
+        self._change_state(resume)
 
     def step(self, count: int = 1) -> None:
         """Send the next messages at once, in order, and pause afterwards.
@@ -240,9 +243,12 @@ class Player(ClosingContext):
         """
         if count < 1:
             raise InvalidValueError(f"step is {count} messages; give 1 or more. To go back, call seek")
-        with self._change_state():
-            self.pause()
+
+        def step() -> None:
+            self._pause()
             self._steps_left += count
+
+        self._change_state(step)
 
     def seek(self, position: float) -> None:
         """Continue at another position, in seconds from the beginning of the log. A paused player stays paused.
@@ -251,9 +257,11 @@ class Player(ClosingContext):
             InvalidValueError: `position` is not finite, or more than 1e10 s away.
         """
         _check_seconds("position", position)
-        with self._change_state():
-            target = self._first_ns + round(position * NS_PER_S)
-            self._seek_target_ns = min(max(target, self._begin_ns), self._end_ns)
+        self._change_state(lambda: self._seek(position))
+
+    def _seek(self, position: float) -> None:
+        target = self._first_ns + round(position * NS_PER_S)
+        self._seek_target_ns = min(max(target, self._begin_ns), self._end_ns)
 
     def skip(self, seconds: float) -> None:
         """Continue `seconds` of the log later, or earlier if negative. A paused player stays paused.
@@ -262,16 +270,22 @@ class Player(ClosingContext):
             InvalidValueError: `seconds` is not finite, or more than 1e10.
         """
         _check_seconds("skip", seconds)
-        with self._change_state():
+
+        def skip() -> None:
             position_ns = self._seek_target_ns
             if position_ns is None:
                 position_ns = self._position_ns if self._is_paused else self._compute_log_time_ns()
-            self.seek((position_ns - self._first_ns) / NS_PER_S + seconds)
+            self._seek((position_ns - self._first_ns) / NS_PER_S + seconds)
+
+        self._change_state(skip)
 
     def stop(self) -> None:
         """End `run` soon."""
-        with self._change_state():
+
+        def stop() -> None:
             self._is_stopping = True
+
+        self._change_state(stop)
 
     def set_rate(self, rate: float) -> None:
         """Change the rate at the current position.
@@ -281,10 +295,13 @@ class Player(ClosingContext):
         """
         if not rate >= _RATE_MIN:
             raise InvalidValueError(f"rate {rate} is too small; use {_RATE_MIN:g} or more, or pause()")
-        with self._change_state():
+
+        def set_rate() -> None:
             if not self._is_paused:
                 self._set_time_anchor(self._compute_log_time_ns())
             self._rate = rate
+
+        self._change_state(set_rate)
 
     @property
     def rate(self) -> float:
@@ -313,7 +330,7 @@ class Player(ClosingContext):
         In a forked child, the call closes the child's publishers only. The parent's `run` continues.
         """
         if self._pid == os.getpid():
-            with self._state_changed:
+            with self._state_lock:
                 self.stop()
                 while self._is_running:
                     self._state_changed.wait()
@@ -329,19 +346,19 @@ class Player(ClosingContext):
             MultiplePublishersError: another process took an endpoint over.
             KeyboardInterrupt: the user pressed Ctrl-C. The publishers are closed.
         """
-        with self._state_changed:
+        with self._state_lock:
             if self._is_running or self._writers.is_closed:
                 raise StateError("the player has played already; create another Player")
             self._is_running = True
         try:
             self._wait_for_readers()
             begin: int | None = self._begin_ns
-            with self._state_changed:
+            with self._state_lock:
                 self._set_time_anchor(self._begin_ns)
             while begin is not None:
                 begin = self._play_pass(begin)
         finally:
-            with self._state_changed:
+            with self._state_lock:
                 self._is_running = False
                 self._state_changed.notify_all()
             self._writers.close_writers()
@@ -360,7 +377,7 @@ class Player(ClosingContext):
             self._batch_sender.begin_batch(batch)
             if not self._play_batch(ticks):
                 break
-        with self._state_changed:
+        with self._state_lock:
             if self._is_stopping:
                 return None
             if self._seek_target_ns is not None:
@@ -379,7 +396,7 @@ class Player(ClosingContext):
         """Send a batch with ticks of the clock at their times. Return False if the rest must not be sent."""
         row, times = 0, self._batch_sender.message_times
         while row < len(times):
-            with self._state_changed:
+            with self._state_lock:
                 is_tick = ticks.next_tick_ns <= times[row]
                 most = self._wait_until_due(int(ticks.next_tick_ns) if is_tick else times[row])
                 if most == 0:
