@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgq.impl.zeromq.addresses import compute_port
 from tests.support import DEADLINE, SHM, wait_until
 
 TMP = Path("/tmp")
@@ -28,8 +29,26 @@ FOLDER = "msgq-run-"
 
 
 def new_token() -> str:
-    """Return a word that no other test has. It begins with `t` and the word of the run."""
-    return f"t{_word()}{secrets.token_hex(4)}"
+    """Return a word that no other test has. It begins with `t` and the word of the run.
+
+    ZMQ endpoints of this name, also with the test's prefix, have ports that the kernel gives to no other socket.
+    Otherwise, a connection of another test could have the port.
+    """
+    for _ in range(_TOKEN_TRIES):
+        token = f"t{_word()}{secrets.token_hex(4)}"
+        if not any(compute_port(name) in _KERNEL_PORTS for name in (token, f"p{token}/{token}")):
+            break
+    return token
+
+
+def _read_kernel_ports() -> range:
+    """Return the ports that the kernel gives to sockets without a port of their own."""
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    return range(first, last + 1)
+
+
+_KERNEL_PORTS = _read_kernel_ports()
+_TOKEN_TRIES = 100  # usually four are enough, but the kernel's ports may be all ports
 
 
 def _word() -> str:

@@ -63,7 +63,7 @@ def test_recover_without_links_creates_file(
     path.write_bytes(path.read_bytes()[:-100])
     path.chmod(0o640)
     if not has_nameless_files:
-        monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)  # as on file systems that do not know the flag
+        monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)  # file systems that do not know the flag
     done = recover(path, in_place=way == "in place")
     assert len(LogReader(done.output)) == 20
     assert LogReader(done.output).files[0].is_complete

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgq.errors import InvalidTypeError, InvalidValueError
 
-_TIME_NS_MAX = (1 << 63) - 2  # of a message, too
+_TIME_NS_MAX = (1 << 63) - 2  # also that of a message
 
 
 def to_integer(name: str, value: Any) -> int:

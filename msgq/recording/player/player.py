@@ -30,7 +30,7 @@ from msgq.recording.player.timed_messages import (
 )
 from msgq.recording.player.writers import PlaybackWriters
 
-_RATE_MIN = 1e-6  # of the recording, or of the clock endpoint: one second of the log in eleven days
+_RATE_MIN = 1e-6  # rate of the recording or of the clock endpoint: one second of the log in eleven days
 _CLOCK_RATE_MAX = 1e6  # messages of the clock endpoint per second of the log
 _SECONDS_MAX = 1e10  # more seconds than 64 bits of nanoseconds hold
 _CLOCK_WAIT_MAX_S = 60.0  # a wait of its own in longer ones
