@@ -16,6 +16,13 @@ from msgq.common.optional import find_extra_of_package
 _GC_THRESHOLD = 10_000  # new objects before a search for garbage. Imports create many objects, and no garbage
 
 
+def _open_closed_streams() -> None:
+    """Replace the standard streams that the shell closed (`<&-`, `>&-`). No other file then gets their descriptors."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open until the end
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command, and exit with its code.
 
@@ -26,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(_GC_THRESHOLD)
     interrupt_on_termination()
+    _open_closed_streams()
     try:
         from msgq.cli.app import app, print_warning
 

@@ -14,7 +14,7 @@ from rich.live import Live
 
 from msgq.cli.bag import arguments
 from msgq.cli.common import comparisons, options, playing
-from msgq.cli.common.console import get_console
+from msgq.cli.common.console import get_console, join_display_lines
 from msgq.cli.common.deterministic import play_deterministic
 from msgq.cli.common.keyboard import DOWN, RIGHT, UP, is_keyboard_available, read_key, unbuffered_keyboard
 from msgq.cli.common.render import echo_json
@@ -203,7 +203,7 @@ def _run_player(player: Player, as_json: bool) -> PlayerStats:
                     else:
                         sleep(_KEY_PERIOD_S)
                     if live is not None:
-                        live.update("\n".join([format_status(player.stats(), player), *hint]), refresh=True)
+                        live.update(join_display_lines([format_status(player.stats(), player), *hint]), refresh=True)
                     elif as_json and monotonic() - shown >= _STATUS_PERIOD_S:
                         shown = monotonic()
                         echo_json({**asdict(player.stats()), "paused": player.paused, "final": False})

@@ -239,8 +239,6 @@ def _generate_payloads(
 
 def _read_lines(limit: RunLimit) -> Iterator[bytes]:
     """Yield the lines of the standard input until its end, or the end of the duration."""
-    if sys.stdin is None:  # closed by the shell
-        return
     try:
         descriptor = sys.stdin.fileno()
     except OSError:  # text of a test, which never waits

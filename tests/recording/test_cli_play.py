@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import signal
 import sys
@@ -220,7 +221,7 @@ def test_keyboard_during_play_seeks_and_changes_rate(prefix: str, tmp_path: Path
     path = write_numbers(tmp_path / "a.mcap", 1000, NS)
     sub = msgq.sub_sock("number", timeout=DEADLINE_MS)
     with at_terminal(path, "--start-paused") as (process, terminal):
-        assert "space: pause" in shown_until(terminal, "q: quit")
+        assert re.search(r"[^\\]\r?\n.*space: pause", shown_until(terminal, "q: quit"))
         for keys, number in ((b"fffs", 15), (b"bs", 10), (b"s", 11), (b"fbs", 11)):
             os.write(terminal, keys)
             assert sub.receive() == b"%d" % number

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from msgq.cli.app import VERBS, app
 from tests.cases import each_case
 from tests.command import run
+from tests.recording.logs import write_log
 
 DEADLINE_S = 60
 SHOW_HELP = "import sys; sys.modules[{!r}] = None; from msgq.cli import main; main([{!r}, {!r}, '--help'])"
@@ -192,3 +193,20 @@ def test_command_ends_without_traceback_on_ctrl_c_during_imports() -> None:
     stop = "def stop(name, *_):\n    if name == 'msgq.cli.app':\n        raise KeyboardInterrupt\n"
     called = run_python("-c", f"{stop}{interrupt}; from msgq.cli import main; main(['list'])")
     assert (called.returncode, called.stdout, called.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "closed"),
+    [
+        ("play LOG --rate inf", "<&-"),
+        ("pub t --lines", "<&-"),
+        ("bag cat LOG", ">&-"),
+        ("bag info LOG", ">&-"),
+        ("bag info LOG", "<&- >&- 2>&-"),
+    ],
+)
+def test_command_with_closed_standard_streams_succeeds(prefix: str, tmp_path: Path, words: str, closed: str) -> None:
+    log = write_log(tmp_path / "log.mcap", ("e", 1, b"x"))
+    program = f"'{sys.executable}' -m msgq {words.replace('LOG', str(log))} {closed}"
+    result = subprocess.run(program, shell=True, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (result.returncode, "Traceback" in result.stderr) == (0, False)

@@ -283,3 +283,10 @@ def test_bench_command_after_sigterm_removes_topics(prefix: str) -> None:
         assert running.communicate(timeout=DEADLINE) == ("", "")
         assert running.returncode == 143
     assert msgq.stats.topics(prefix) == []
+
+
+@pytest.mark.parametrize("verb", ["hz", "bw", "delay"])
+def test_meter_of_one_interval_without_messages_prints_unknown_values(prefix: str, verb: str) -> None:
+    with msgq.pub_sock("idle", tracked=True):
+        *_, values = run(verb, "idle", "-n", "1", "--interval", "0.05").stdout.splitlines()
+    assert values.split()[:2] == ["idle", "-"]

@@ -215,9 +215,9 @@ class Player(ClosingContext):
 
     def pause(self) -> None:
         """Stop sending until `resume` or `step`."""
-        self._change_state(self._pause)
+        self._change_state(self._pause_now)
 
-    def _pause(self) -> None:
+    def _pause_now(self) -> None:
         if not self._is_paused:
             self._position_ns = self._compute_log_time_ns()
             self._is_paused = True
@@ -245,7 +245,7 @@ class Player(ClosingContext):
             raise InvalidValueError(f"step is {count} messages; give 1 or more. To go back, call seek")
 
         def step() -> None:
-            self._pause()
+            self._pause_now()
             self._steps_left += count
 
         self._change_state(step)
@@ -257,9 +257,9 @@ class Player(ClosingContext):
             InvalidValueError: `position` is not finite, or more than 1e10 s away.
         """
         _check_seconds("position", position)
-        self._change_state(lambda: self._seek(position))
+        self._change_state(lambda: self._seek_position(position))
 
-    def _seek(self, position: float) -> None:
+    def _seek_position(self, position: float) -> None:
         target = self._first_ns + round(position * NS_PER_S)
         self._seek_target_ns = min(max(target, self._begin_ns), self._end_ns)
 
@@ -275,7 +275,7 @@ class Player(ClosingContext):
             position_ns = self._seek_target_ns
             if position_ns is None:
                 position_ns = self._position_ns if self._is_paused else self._compute_log_time_ns()
-            self._seek((position_ns - self._first_ns) / NS_PER_S + seconds)
+            self._seek_position((position_ns - self._first_ns) / NS_PER_S + seconds)
 
         self._change_state(skip)
 
