@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from msgq.errors import InvalidValueError
@@ -154,7 +155,7 @@ class Geometry:
 
 def geometry(pixels: FrameFormat, width: int, height: int, channels: int = 1) -> Geometry:
     """Return the layout without gaps."""
-    channels = _CHANNEL_COUNTS.get(pixels, channels)
+    width, height, channels = index(width), index(height), _CHANNEL_COUNTS.get(pixels, index(channels))
     stride = width * channels * _PIXEL_BYTES.get(pixels, 1)
     planar = pixels in _PLANAR_FORMATS
     size = stride * height * 3 // 2 if planar else stride * height

@@ -10,6 +10,7 @@ import secrets
 import threading
 import weakref
 from dataclasses import dataclass
+from operator import index
 from typing import TYPE_CHECKING, Self
 
 from msgq.common import naming, settings
@@ -300,7 +301,8 @@ class VisionIpcServer(StreamSender, ClosingContext):
             stride: bytes from one row to the next.
             uv_offset: bytes from the start of the picture to the second plane.
         """
-        layout = Geometry(FrameFormat(format), width, height, stride, uv_offset, size, channels)
+        numbers = map(index, (width, height, stride, uv_offset, size, channels))  # those of NumPy would wrap around
+        layout = Geometry(FrameFormat(format), *numbers)
         self._create_stream(type, num, layout, huge_pages)
 
     def _create_stream(self, kind: int, count: int, layout: Geometry, huge_pages: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
+from operator import index
 from typing import Any, Protocol, Self
 
 from msgq.common.closing import ClosingContext
@@ -55,7 +56,7 @@ class FrameSync(ClosingContext):
             raise InvalidValueError(f"number of clients is {len(self._clients)}; give one client for each stream")
         if not tolerance_ns >= 0:
             raise InvalidValueError(f"tolerance is {tolerance_ns} ns; give 0 or more")
-        self.tolerance_ns: int = tolerance_ns
+        self.tolerance_ns: int = index(tolerance_ns)
         self._held: list[VisionBuf | None] = [None] * len(self._clients)
         self._latest = [0] * len(self._clients)
         self._dropped = [0] * len(self._clients)

@@ -38,7 +38,8 @@ namespace msgq {
 using Bytes = std::span<const std::byte>;
 using Buffer = std::span<std::byte>;
 
-/* A time-out in seconds, which any duration of std::chrono converts to: 20s, 5ms. */
+/* A time-out in seconds, which any duration of std::chrono converts to: 20s, 5ms. A negative one, such as the rest of
+ * the time until a deadline that is over, does not wait. Only FOREVER waits without limit. */
 using Seconds = std::chrono::duration<double>;
 inline constexpr Seconds FOREVER{-1.0};
 inline constexpr Seconds NO_WAIT{0.0};
@@ -98,6 +99,9 @@ template <class Result> Result check(Result result) {
     return result;
 }
 
+/* Return a time-out for the C library, which waits forever for each negative number: so does only FOREVER here. */
+inline double wait_of(Seconds timeout) { return timeout == FOREVER || timeout.count() >= 0 ? timeout.count() : 0; }
+
 /* Return false after a time-out. */
 template <class Result> bool check_wait(Result result) {
     if (result == -EAGAIN || result == -ETIMEDOUT)
@@ -138,7 +142,7 @@ template <Plain T> T read_value(Bytes data) {
 template <class Function, class Handle, class... More>
 std::optional<Message> receive(Function function, Handle *handle, Buffer buffer, Seconds timeout, More... more) {
     Message message;
-    std::int64_t size = function(handle, buffer.data(), buffer.size(), timeout.count(), more..., &message.info);
+    std::int64_t size = function(handle, buffer.data(), buffer.size(), wait_of(timeout), more..., &message.info);
     if (!check_wait(size))
         return std::nullopt;
     message.data = buffer.first(static_cast<std::size_t>(size));
@@ -219,7 +223,7 @@ class ChannelPublisher {
 
     /* Return the position of the message. Empty: views held all slots until the time-out. */
     [[nodiscard]] std::optional<std::int64_t> send(Bytes data, Seconds timeout = FOREVER) {
-        std::int64_t position = msgq_channel_send(get(), data.data(), data.size(), timeout.count());
+        std::int64_t position = msgq_channel_send(get(), data.data(), data.size(), detail::wait_of(timeout));
         if (position == -ENOBUFS || !detail::check_wait(position))
             return std::nullopt;
         return position;
@@ -233,7 +237,7 @@ class ChannelPublisher {
 
     /* Return false if subscribers left no room for the messages until the time-out. */
     [[nodiscard]] bool wait_for_room(std::uint64_t messages, Seconds timeout = FOREVER) {
-        return detail::check_wait(msgq_channel_wait_for_room(get(), messages, timeout.count()));
+        return detail::check_wait(msgq_channel_wait_for_room(get(), messages, detail::wait_of(timeout)));
     }
     msgq_channel_publisher *get() const noexcept { return handle_.get(); }
 
@@ -305,8 +309,8 @@ class Queue {
 
     /* Return false if the queue was full until the time-out. */
     [[nodiscard]] bool send(Bytes data, int priority = 0, Seconds timeout = FOREVER, Seconds delay = NO_WAIT) {
-        return detail::check_wait(
-            msgq_queue_send_delayed(get(), data.data(), data.size(), priority, timeout.count(), delay.count()));
+        return detail::check_wait(msgq_queue_send_delayed(get(), data.data(), data.size(), priority,
+                                                          detail::wait_of(timeout), delay.count()));
     }
     [[nodiscard]] bool send(std::string_view text, int priority = 0, Seconds timeout = FOREVER,
                             Seconds delay = NO_WAIT) {
@@ -372,7 +376,8 @@ template <Plain T> class Vector {
 
     /* Return false if another writer held an item until the time-out. */
     [[nodiscard]] bool write(std::uint64_t first, std::span<const T> items, Seconds timeout = FOREVER) {
-        return detail::check_wait(msgq_vector_write(get(), first, items.size(), items.data(), timeout.count()));
+        return detail::check_wait(
+            msgq_vector_write(get(), first, items.size(), items.data(), detail::wait_of(timeout)));
     }
     [[nodiscard]] bool write(std::uint64_t index, const T &item, Seconds timeout = FOREVER) {
         return write(index, std::span<const T>(&item, 1), timeout);
@@ -380,7 +385,7 @@ template <Plain T> class Vector {
 
     /* Return false if nothing changed before the time-out. */
     [[nodiscard]] bool wait(Seconds timeout = FOREVER) {
-        return detail::check_wait(msgq_vector_wait(get(), timeout.count()));
+        return detail::check_wait(msgq_vector_wait(get(), detail::wait_of(timeout)));
     }
 
     /* Store the indices and values of changed items, as many as fit into both. Returns their number. */
@@ -437,7 +442,7 @@ class Board {
 
     /* Wait until the number of writes differs from `count`. Returns false after the time-out. */
     [[nodiscard]] bool wait(std::int64_t index, std::uint64_t count, Seconds timeout = FOREVER) {
-        return detail::check_wait(msgq_board_wait(get(), index, count, timeout.count()));
+        return detail::check_wait(msgq_board_wait(get(), index, count, detail::wait_of(timeout)));
     }
     msgq_poll_item poll_item(std::int64_t index, std::uint64_t count) const noexcept {
         msgq_poll_item item{};
@@ -455,7 +460,7 @@ class Board {
 
 /* Wait until one of the items is ready. Returns the number of ready items; 0: none before the time-out. */
 inline std::size_t poll(std::span<msgq_poll_item> items, Seconds timeout = FOREVER) {
-    int ready = msgq_poll(items.data(), items.size(), timeout.count());
+    int ready = msgq_poll(items.data(), items.size(), detail::wait_of(timeout));
     return detail::check_wait(ready) ? static_cast<std::size_t>(ready) : 0;
 }
 

@@ -15,7 +15,7 @@ from msgq.common.texts import format_count_noun
 from msgq.decoding.payload_decoder import PayloadDecoder, Undecoded
 from msgq.decoding.schemas import Schemas
 from msgq.errors import IpcError, StateError, UndecodableMessageError
-from msgq.impl.base.argument_checks import NOBLOCK, check_limit
+from msgq.impl.base.argument_checks import check_limit, parse_receive_flags
 from msgq.impl.ring import core as ring
 from msgq.impl.sockets.pyzmq_names import make_again_error
 from msgq.impl.sources import SchemaReader
@@ -138,7 +138,7 @@ class TypedSubscriber(SubSocket):
             Again: no message arrived before the time-out.
             UndecodableMessageError: the message cannot be decoded.
         """
-        if not self._decoder.fetch(super().receive, bool(flags & NOBLOCK)):
+        if not self._decoder.fetch(super().receive, parse_receive_flags(flags, self.endpoint)):
             raise make_again_error(self.endpoint)
         return self._decoder.take(self)
 

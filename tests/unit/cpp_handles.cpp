@@ -41,6 +41,7 @@ static void own_topic(const std::string &name) {
     msgq::Subscriber subscriber(name);
     EXPECT(!subscriber.receive(buffer, 0s));
     EXPECT(!subscriber.receive(buffer, 1ms));
+    EXPECT(!subscriber.receive(buffer, -5ms)); // the rest until a deadline that is over
     EXPECT((publisher.readers() == std::pair(1, 1)));
     publisher.send("text");
     publisher.send_value(Quote{1.5, 7});

@@ -127,6 +127,7 @@ def timeout_ns(timeout: float | None, endpoint: str = "") -> int:
     if timeout is None:
         return WAIT_FOREVER
     check_seconds("timeout", timeout, "seconds", "None", endpoint)
+    timeout = to_plain_number(timeout)
     if not 0 <= timeout < _SUSPECT_S_FROM:
         most = TIMEOUT_MAX_MS * NS_PER_MS // NS_PER_S
         if not 0 <= timeout <= most:
@@ -134,6 +135,13 @@ def timeout_ns(timeout: float | None, endpoint: str = "") -> int:
             raise InvalidValueError(text, endpoint)
         _warn_of_long_timeout(timeout)
     return math.ceil(timeout * NS_PER_S)
+
+
+def to_plain_number(number: Any) -> Any:
+    """Return a number of NumPy as one of Python, because products of NumPy's small integers wrap around."""
+    if isinstance(number, (int, float)) or not hasattr(number, "dtype"):
+        return number
+    return index(number) if hasattr(number, "__index__") else float(number)
 
 
 def _warn_of_long_timeout(timeout: float) -> None:
@@ -282,6 +290,18 @@ def check_send_flags(flags: int, endpoint: str) -> None:
         raise InvalidValueError(text, endpoint)
     if flags & ~NOBLOCK:
         raise InvalidValueError(f"flags are {flags}; give 0 or NOBLOCK", endpoint)
+
+
+def parse_receive_flags(flags: Any, endpoint: str) -> bool:
+    """Return True for NOBLOCK.
+
+    Raises:
+        InvalidValueError: other flags, such as a time-out.
+    """
+    if not hasattr(flags, "__index__") or index(flags) & ~NOBLOCK:
+        text = f"flags are {flags!r}; give 0 or NOBLOCK, or use receive(timeout=seconds)"
+        raise InvalidValueError(text, endpoint)
+    return bool(flags)
 
 
 def check_origin(origin_time: int, endpoint: str) -> int:

@@ -196,9 +196,37 @@ async def poll_async(poller, timeout):
     sockets = poller._registered_sockets()
     loop = get_running_loop()
     until = math.inf if timeout < 0 else loop.time() + timeout / 1000
-    while not (ready := poller.poll(0)) and sockets and not poller._last_poll_was_step and loop.time() < until:
-        await wait_readable_async(sockets, until)
+    has_readers = sockets or poller._descriptors
+    while not (ready := poller.poll(0)) and has_readers and not poller._last_poll_was_step and loop.time() < until:
+        if poller._descriptors:
+            await _wait_with_descriptors(poller, sockets, until)
+        else:
+            await wait_readable_async(sockets, until)
     return ready
+
+
+async def _wait_with_descriptors(poller, sockets, until):
+    """Wait for the sockets and the descriptors of a poller.
+
+    The descriptors are in an epoll instance, because the loop has one reader for each descriptor: the program's own.
+    """
+    loop = get_running_loop()
+    event = loop.create_future()
+    waits = [event]
+    with poller._watch_descriptors() as watched:
+        loop.add_reader(watched.fileno(), lambda: event.done() or event.set_result(None))
+        if sockets:
+            waits.append(loop.create_task(wait_readable_async(sockets)))
+        try:
+            seconds = None if until == math.inf else max(0, until - loop.time())
+            done, _ = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            for wait in done:
+                wait.result()  # raises the error of a socket
+        finally:
+            loop.remove_reader(watched.fileno())
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
 
 
 async def wait_readable_async(sockets, until=math.inf):

@@ -42,7 +42,7 @@ from msgq.errors import (
 from msgq.impl.base.argument_checks import (
     check_before_connect, check_limit, check_linger, check_non_blocking, check_origin, check_rcvhwm, check_send_flags,
     check_sndhwm, constructor_error,
-    check_sndtimeo, NOBLOCK as _NOBLOCK, untracked_topic_error, option_error, pickle_error, takeover_error,
+    check_sndtimeo, parse_receive_flags, untracked_topic_error, option_error, pickle_error, takeover_error,
     tracking_mismatch_error,
 )
 from msgq.impl.base.foreign_names import add_advice

@@ -7,7 +7,6 @@ Everything except receiving is in sub_connection.pxi.
 cdef enum:
     BLOCK_BYTES = 32768  # bytes that receive_array validates at once: many, but copied quickly
 
-cdef int NOBLOCK = _NOBLOCK
 cdef object _tracked_class = None
 cdef object _frame_class = None
 
@@ -435,14 +434,14 @@ cdef class SubSocket(SubConnection):
 
     # ---- pyzmq's names ----
 
-    def recv(self, int flags=0, bint copy=True):
-        message = self.take_message(flags & NOBLOCK)
+    def recv(self, flags=0, bint copy=True):
+        message = self.take_message(parse_receive_flags(flags, self._endpoint) if flags else False)
         if message is None:
             raise _again_error(self._endpoint)
         return message if copy else _load_frame_class()(message)
 
-    def recv_into(self, buffer, int flags=0):
-        size = self.receive_into(buffer, flags & NOBLOCK)
+    def recv_into(self, buffer, flags=0):
+        size = self.receive_into(buffer, parse_receive_flags(flags, self._endpoint))
         if size is None:
             raise _again_error(self._endpoint)
         return size

@@ -12,6 +12,7 @@ from msgq.impl.base.argument_checks import POLLERR, POLLIN, POLLOUT, POLLPRI, no
 
 TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
+    import select
     from collections.abc import Coroutine
     from contextlib import ExitStack
     from typing import Any, ClassVar, Generic, TypeVar
@@ -183,6 +184,16 @@ class PyzmqPoller(_GenericPoller[ReadySocket]):
             if ready or remaining_s <= 0 or self._last_poll_was_step:
                 return ready
             self._poll_descriptors(None if remaining_s == math.inf else remaining_s)
+
+    def _watch_descriptors(self) -> select.epoll:
+        """Return an epoll instance that is readable while a registered descriptor is ready."""
+        import select  # late, as below
+
+        events = {POLLIN: select.EPOLLIN, POLLOUT: select.EPOLLOUT, POLLERR: select.EPOLLERR, POLLPRI: select.EPOLLPRI}
+        watched = select.epoll()
+        for fd, (_, flags) in self._descriptors.items():
+            watched.register(fd, sum(event for flag, event in events.items() if flags & flag))
+        return watched
 
     def _poll_descriptors(self, seconds: float | None) -> list[tuple[Any, int]]:
         """Wait for all descriptors, including those of subscribers, and return the ready foreign ones."""

@@ -7,7 +7,13 @@ import functools
 import sys
 
 from msgq.errors import Again
-from msgq.impl.base.argument_checks import NOBLOCK, check_linger, check_sndhwm, check_sndtimeo, option_error
+from msgq.impl.base.argument_checks import (
+    check_linger,
+    check_sndhwm,
+    check_sndtimeo,
+    option_error,
+    parse_receive_flags,
+)
 
 TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
@@ -141,14 +147,14 @@ class PyzmqReceiver:
 
         Raises `Again` without a message (flags=NOBLOCK), or at the timeout.
         """
-        message = self.receive(bool(flags & NOBLOCK))
+        message = self.receive(parse_receive_flags(flags, self.endpoint))
         if message is None:
             raise make_again_error(self.endpoint)
         return message if copy else Frame(message)
 
     def recv_into(self: ReceivingSocket, buffer: Any, flags: int = 0) -> int:
         """Receive the next message into the caller's memory, and return its size (compatibility: pyzmq's name)."""
-        size = self.receive_into(buffer, bool(flags & NOBLOCK))
+        size = self.receive_into(buffer, parse_receive_flags(flags, self.endpoint))
         if size is None:
             raise make_again_error(self.endpoint)
         return size

@@ -22,7 +22,7 @@ from msgq.errors import (
     QueueMismatchError,
     StateError,
 )
-from msgq.impl.base.argument_checks import check_count, check_range, is_number
+from msgq.impl.base.argument_checks import check_count, check_range, is_number, to_plain_number
 
 TYPE_CHECKING = False  # avoids the import of `typing`; see msgq/__init__.py
 if TYPE_CHECKING:
@@ -216,6 +216,7 @@ def deadline_wait_ns(timeout: float | None, deadline: float, name: str, now: flo
     if not is_number(deadline):
         text = f"deadline is {deadline!r}, of type {type(deadline).__name__}"
         raise InvalidTypeError(f"{text}; give a time of time.monotonic(), or None to wait forever", name)
+    deadline = to_plain_number(deadline)
     huge = isinstance(deadline, int) and abs(deadline) > 2**64  # more than a float may hold
     seconds_left = (math.inf if deadline > 0 else -math.inf) if huge else deadline - now
     if not seconds_left <= _LONGEST_WAIT_S:  # most of all a time of the wall clock, which would wait for decades
@@ -230,6 +231,7 @@ def lease_ns(lease: float | None, name: str) -> int:
         return 0
     if not is_number(lease):
         raise _seconds_type_error("lease", lease, "None for a job without a lease", name)
+    lease = to_plain_number(lease)
     if not 0 < lease <= _LONGEST_WAIT_S:
         text = f"lease is {lease} s; give more than 0, up to {_LONGEST_WAIT_S}, or None"
         raise InvalidValueError(text, name)
@@ -248,6 +250,7 @@ def delay_ns(delay: float | None, name: str) -> int:
         return 0
     if not is_number(delay):
         raise _seconds_type_error("delay", delay, "None for no delay", name)
+    delay = to_plain_number(delay)
     if not 0 <= delay <= _LONGEST_WAIT_S:
         raise InvalidValueError(f"delay is {delay} s; give 0 to {_LONGEST_WAIT_S}, or None", name)
     return math.ceil(delay * NS_PER_S)
