@@ -160,22 +160,51 @@ class ColumnDecoder:
             offsets = np.concatenate(([0], np.cumsum(sizes)))
         if not len(data):
             return
-        payload = np.frombuffer(data.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+        elements = np.frombuffer(data.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].view(dtype)
+        counts = sizes // dtype.itemsize
         try:
-            value = self._build_element_array(payload.view(dtype))
-        except ARROW_CONVERSION_ERRORS as error:
-            yield self._make_undecoded_values(data, f"message does not match its schema: {error}", rows)
-            return
+            value = self._build_element_array(elements)
+        except ARROW_CONVERSION_ERRORS:  # most messages may fit
+            value, reasons = self._build_fitting_elements(elements, counts)
+            rows = np.arange(len(data)) if rows is None else rows
+            misfit = np.array([reason is not None for reason in reasons])
+            yield DecodedValues(
+                pa.nulls(int(misfit.sum()), value.type),
+                rows[misfit],
+                None,
+                pa.array([reason for reason in reasons if reason is not None], pa.string()),
+                data.filter(pa.array(misfit)),
+            )
+            data, rows, counts = data.filter(pa.array(~misfit)), rows[~misfit], counts[~misfit]
+            if not len(data):
+                return
         element = None
         if len(value) != len(data):
-            counts = sizes // dtype.itemsize
             rows = np.repeat(np.arange(len(data)) if rows is None else rows, counts)
             element = np.arange(len(value)) - np.repeat(np.cumsum(counts) - counts, counts)
         yield DecodedValues(value, rows, element)
 
+    def _build_fitting_elements(
+        self, elements: np.ndarray[Any, Any], counts: np.ndarray[Any, Any]
+    ) -> tuple[pa.Array, list[str | None]]:
+        """Return the elements of the messages that fit their columns, and the reason for each other message.
+
+        `counts`: number of elements of each message.
+        """
+        indexes: list[Any] = np.split(np.arange(len(elements)), np.cumsum(counts)[:-1])
+        reasons: list[str | None] = [None] * len(indexes)
+        _reject_misfit_values(
+            lambda parts: self._build_element_array(elements[np.concatenate(parts)]), indexes, reasons
+        )
+        fitting = [part for part in indexes if part is not None]
+        return self._build_element_array(elements[np.concatenate([np.zeros(0, np.int64), *fitting])]), reasons
+
     def _build_element_array(self, array: np.ndarray[Any, Any]) -> pa.Array:
         if self._is_text:  # Arrow's values would give another text
-            return build_text_column(list(array))
+            try:
+                return build_text_column(list(array))
+            except SystemError as error:  # NumPy's error for such a text
+                raise ValueError("text has a code point above 0x10FFFF") from error
         return self._cast_to_wanted_type(build_arrow_array(array))
 
     def _decode_queue_events(self, schema: Schema, data: pa.BinaryArray) -> Iterator[DecodedValues]:
@@ -268,22 +297,21 @@ class ColumnDecoder:
         try:
             return build_column(values)
         except ARROW_CONVERSION_ERRORS:
-            for begin in range(0, len(values), _MISFIT_BLOCK_ROWS):
-                _reject_misfit_values(
-                    build_column, values, reasons, range(begin, min(begin + _MISFIT_BLOCK_ROWS, len(values)))
-                )
+            _reject_misfit_values(build_column, values, reasons)
             return build_column(values)
 
 
 def _reject_misfit_values(
-    build_column: Callable[[list[Any]], pa.Array], values: list[Any], reasons: list[str | None], rows: range
+    build_column: Callable[[list[Any]], pa.Array], values: list[Any], reasons: list[str | None]
 ) -> None:
-    """Remove the values that do not fit the column, and store the reasons."""
-    if _explain_type_mismatch(build_column, values[rows.start : rows.stop]) is None:
-        return
-    for row in rows:
-        if (reason := _explain_type_mismatch(build_column, values[row : row + 1])) is not None:
-            values[row], reasons[row] = None, reason
+    """Replace the values that do not fit the column by None, and store the reasons."""
+    for begin in range(0, len(values), _MISFIT_BLOCK_ROWS):
+        block = values[begin : begin + _MISFIT_BLOCK_ROWS]
+        if _explain_type_mismatch(build_column, block) is None:
+            continue
+        for row, value in enumerate(block, begin):
+            if (reason := _explain_type_mismatch(build_column, [value])) is not None:
+                values[row], reasons[row] = None, reason
 
 
 def _explain_type_mismatch(build_column: Callable[[list[Any]], pa.Array], values: list[Any]) -> str | None:

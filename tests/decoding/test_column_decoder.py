@@ -1,0 +1,61 @@
+"""Columns of many messages: one message that does not fit costs no other one its values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from msgq.common.schema import Schema
+from msgq.decoding.column_decoder import ColumnDecoder
+from tests.recording.logs import struct_schema
+
+TEXT = np.dtype([("text", "<U2"), ("n", "<i4")])
+
+
+def decode_rows(
+    schema: Schema, payloads: Sequence[bytes], decoder: ColumnDecoder | None = None
+) -> tuple[list[tuple[int, Any]], dict[int, str], list[bytes]]:
+    """Return the row and value of each element, the reason for each undecoded row, and the undecoded payloads."""
+    found: list[tuple[int, Any]] = []
+    reasons: dict[int, str] = {}
+    failed: list[bytes] = []
+    for part in (decoder or ColumnDecoder()).decode_values(schema, pa.array(payloads, pa.binary())):
+        rows = list(range(len(part.value_column))) if part.message_rows is None else part.message_rows.tolist()
+        said = [None] * len(rows) if part.failure_reasons is None else part.failure_reasons.to_pylist()
+        for row, value, reason in zip(rows, part.value_column.to_pylist(), said, strict=True):
+            if reason is None:
+                found.append((row, value))
+            else:
+                reasons[row] = reason
+        if part.failed_payloads is not None:
+            failed += [payload for payload in part.failed_payloads.to_pylist() if payload is not None]
+    return sorted(found, key=lambda pair: pair[0]), reasons, failed
+
+
+def text_payload(code_point: int, n: int, count: int = 1) -> bytes:
+    return np.array([(code_point, 0, n)] * count, "<u4").tobytes()
+
+
+@pytest.mark.parametrize("value_type", [None, pa.string()])
+@pytest.mark.parametrize("code_point", [0xD800, 0x7FFFFFFF])
+def test_invalid_code_point_costs_only_its_message(code_point: int, value_type: pa.DataType | None) -> None:
+    payloads = [text_payload(ord("a"), n) for n in range(100)]
+    payloads[10] = payloads[10][:-1]
+    payloads[40], payloads[41] = text_payload(code_point, 40), text_payload(ord("b"), 41, 3)
+    found, reasons, failed = decode_rows(struct_schema(TEXT), payloads, ColumnDecoder(value_type))
+    is_decoded = value_type is not None and code_point == 0xD800  # JSON escapes it
+    rows = [row for row in range(100) if row != 10 and (row != 40 or is_decoded)]
+    assert [row for row, _ in found] == sorted([*rows, 41, 41])
+    assert sorted(reasons) == ([10] if is_decoded else [10, 40])
+    assert failed == [payloads[row] for row in sorted(reasons)]
+    if value_type is None:
+        assert all(value == {"text": "b" if row == 41 else "a", "n": row} for row, value in found)
+
+
+def test_batch_of_only_invalid_code_points_has_no_values() -> None:
+    found, reasons, failed = decode_rows(struct_schema(TEXT), [text_payload(0xD800, 1)] * 3)
+    assert (found, sorted(reasons), len(failed)) == ([], [0, 1, 2], 3)
