@@ -268,9 +268,10 @@ class ColumnDecoder:
     def build_schema_column(self, schema: Schema | None, values: list[Any]) -> pa.Array:
         """Return decoded values of messages of one schema as a column, with the types of the schema."""
         column_type = self.find_schema_column_type(schema)
+        reasons: list[str | None] = [None] * len(values)
         if column_type is None:
-            return self._cast_to_wanted_type(build_value_column(values))
-        return self._cast_to_wanted_type(self._build_checked_column(column_type, values, [None] * len(values), None))
+            return self._cast_to_wanted_type(_build_fitting_column(build_value_column, values, reasons))
+        return self._cast_to_wanted_type(self._build_checked_column(column_type, values, reasons, None))
 
     def _build_checked_column(
         self,
@@ -285,20 +286,28 @@ class ColumnDecoder:
         """
         if self._is_text:
             return build_text_column(values)
-        if column_type is None and target_type is None:
-            return self._cast_to_wanted_type(_build_mixed_column(values))
 
         def build_column(column_values: list[Any]) -> pa.Array:
-            column = (
-                build_value_column(column_values) if column_type is None else column_type.build_column(column_values)
-            )
+            if column_type is not None:
+                column = column_type.build_column(column_values)
+            elif target_type is not None:
+                column = build_value_column(column_values)
+            else:
+                column = _build_mixed_column(column_values)
             return self._cast_to_wanted_type(column) if target_type is None else cast_array(column, target_type)
 
-        try:
-            return build_column(values)
-        except ARROW_CONVERSION_ERRORS:
-            _reject_misfit_values(build_column, values, reasons)
-            return build_column(values)
+        return _build_fitting_column(build_column, values, reasons)
+
+
+def _build_fitting_column(
+    build_column: Callable[[list[Any]], pa.Array], values: list[Any], reasons: list[str | None]
+) -> pa.Array:
+    """Return values as a column. Values that do not fit become null with a reason."""
+    try:
+        return build_column(values)
+    except ARROW_CONVERSION_ERRORS:
+        _reject_misfit_values(build_column, values, reasons)
+        return build_column(values)
 
 
 def _reject_misfit_values(
@@ -318,6 +327,8 @@ def _explain_type_mismatch(build_column: Callable[[list[Any]], pa.Array], values
     """Return the reason why values do not fit a column; None: they fit."""
     try:
         build_column(values)
+    except UnicodeError as error:
+        return f"message has a text or a name that is not Unicode: {error}"
     except ARROW_CONVERSION_ERRORS as error:
         return f"message does not match its schema: {error}"
     return None

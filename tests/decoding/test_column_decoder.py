@@ -59,3 +59,19 @@ def test_invalid_code_point_costs_only_its_message(code_point: int, value_type: 
 def test_batch_of_only_invalid_code_points_has_no_values() -> None:
     found, reasons, failed = decode_rows(struct_schema(TEXT), [text_payload(0xD800, 1)] * 3)
     assert (found, sorted(reasons), len(failed)) == ([], [0, 1, 2], 3)
+
+
+@pytest.mark.parametrize("bad", [b'{"\\ud800": 1}', b'{"a": [{"\\ud800": 1}]}'])
+@pytest.mark.parametrize("schema", ["", '{"type": "object", "properties": {"n": {"type": "integer"}}}'])
+def test_half_surrogate_as_key_costs_only_its_message(bad: bytes, schema: str) -> None:
+    payloads = [b'{"n": %d}' % n for n in range(100)]
+    payloads[40] = bad
+    found, reasons, failed = decode_rows(Schema("S", "json", schema.encode()), payloads)
+    assert found == [(n, {"n": n}) for n in range(100) if n != 40]
+    assert (list(reasons), failed) == ([40], [bad])
+    assert "not Unicode" in reasons[40]
+
+
+def test_type_of_messages_without_schema_ignores_half_surrogate() -> None:
+    column = ColumnDecoder().build_schema_column(Schema("S", "json"), [{"n": 1}, {"\ud800": 1}])
+    assert column.type == pa.struct([("n", pa.int64())])

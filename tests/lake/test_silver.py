@@ -160,6 +160,13 @@ def same(found: Any, said: Any) -> bool:
     return found == said or (not found and not said and found in (None, {}, []) and said in (None, {}, []))
 
 
+def test_silver_half_surrogate_as_key_costs_only_its_message(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.add("a", [json_message("e", 0, {"x": 1}), json_message("e", 1, b'{"\\ud800": 1}')])
+    assert lake.decode() == 1
+    assert lake.values("e", "sequence", "x") == [(0, 1)]
+
+
 def test_silver_optional_fields_do_not_multiply_tables(tmp_path: Path) -> None:
     lake, rng = Lake(tmp_path), random.Random(3)
     for part in range(6):

@@ -100,6 +100,12 @@ def test_table_keeps_undecodable_messages_separate(tmp_path: Path) -> None:
     assert all(row["reason"] for row in aside)
 
 
+def test_table_keeps_half_surrogate_as_key_separate(tmp_path: Path) -> None:
+    log = write_messages(tmp_path / "a.mcap", [("a", NUMBER, b'{"n": 1}'), ("a", NUMBER, b'{"\\ud800": 1}')])
+    assert said(log.to_arrow("a")) == [{"n": 1}]
+    assert "1 message of 'a'" in str(log.problems)
+
+
 def test_table_decodes_mixed_cdr_versions(tmp_path: Path) -> None:
     second = b"\0\7\0\0" + point_bytes(4)[4:]
     log = write_messages(
