@@ -18,6 +18,13 @@ from msgq.decoding.json_values import format_json_text
 
 _VALUE_DEPTH_MAX = 16  # levels of nested objects and lists. Deeper values become text
 _STRUCT_FIELDS_MAX = 1000  # an object with more fields probably has values as names
+_INT64_MAX = 2**63 - 1
+_NANOSECONDS_BY_UNIT = {
+    **{"us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9},
+    **{"D": 86_400 * 10**9, "W": 7 * 86_400 * 10**9},
+    **{"M": 2_629_746 * 10**9, "Y": 31_556_952 * 10**9},  # mean months and years, as NumPy has in durations
+}
+_UNITS_IN_NANOSECOND = {"ps": 10**3, "fs": 10**6, "as": 10**9}
 _PYTHON_LIST_TYPES = {list, tuple, np.ndarray}
 ARROW_CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 _SCALAR_TYPE_CHECKS = (
@@ -102,7 +109,11 @@ def _are_uniform_arrays(arrays: list[Any]) -> bool:
 
 
 def build_arrow_array(array: np.ndarray[Any, Any]) -> pa.Array:
-    """Return the elements along the first axis. Structs become structs, and arrays become lists of a fixed size."""
+    """Return the elements along the first axis. Structs become structs, and arrays become lists of a fixed size.
+
+    Raises:
+        ValueError: a time or a duration exceeds int64 nanoseconds, or a text has an invalid code point.
+    """
     dtype = array.dtype
     if array.ndim > 1:
         each = array.shape[1]
@@ -115,7 +126,7 @@ def build_arrow_array(array: np.ndarray[Any, Any]) -> pa.Array:
     if dtype.kind == "f":  # halves are not known everywhere, longer ones than 8 bytes nowhere
         return pa.array(array.astype(np.float64 if dtype.itemsize >= 8 else np.float32))
     if dtype.kind in "mM":
-        return pa.array(array.astype(f"{dtype.kind}8[ns]"))
+        return pa.array(_convert_to_nanoseconds(array))
     if dtype.kind == "c":
         return pa.StructArray.from_arrays(
             [build_arrow_array(array.real), build_arrow_array(array.imag)], ["real", "imag"]
@@ -123,6 +134,28 @@ def build_arrow_array(array: np.ndarray[Any, Any]) -> pa.Array:
     if dtype.kind in "SV":
         return pa.array([bytes(value) for value in array.tolist()], pa.binary())
     return pa.array(np.ascontiguousarray(array).astype(dtype.newbyteorder("=")))
+
+
+def _convert_to_nanoseconds(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return times or durations in nanoseconds. NumPy's own cast wraps those that do not fit."""
+    dtype = array.dtype.newbyteorder("=")
+    array = np.ascontiguousarray(array).astype(dtype)
+    numbers, is_missing = array.view(np.int64), np.isnat(array)
+    unit, count = np.datetime_data(dtype)
+    if dtype.kind == "M" and unit in ("Y", "M"):  # units of the calendar
+        nanoseconds = array.astype("M8[ns]").view(np.int64)
+        misfit = nanoseconds.view("M8[ns]").astype(dtype).view(np.int64) != numbers
+    else:
+        factor = count * _NANOSECONDS_BY_UNIT.get(unit, 1)
+        most = _INT64_MAX // factor
+        nanoseconds = numbers * factor // _UNITS_IN_NANOSECOND.get(unit, 1)
+        misfit = (numbers > most) | (numbers < -most)
+    misfit &= ~is_missing
+    if misfit.any():
+        noun = "time" if dtype.kind == "M" else "duration"
+        raise ValueError(f"{noun} {numbers[misfit][0]} of type {dtype} exceeds int64 nanoseconds")
+    nanoseconds[is_missing] = np.iinfo(np.int64).min
+    return nanoseconds.view(f"{dtype.kind}8[ns]")
 
 
 def make_distinct_names(names: Any, reserved: Any = ()) -> list[str]:

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 from msgq.common.schema import Schema
+from msgq.decoding.arrow_types import build_arrow_array
 from msgq.decoding.column_decoder import ColumnDecoder
+from msgq.lake.delta_types import convert_to_delta_type
 from tests.recording.logs import struct_schema
 
 TEXT = np.dtype([("text", "<U2"), ("n", "<i4")])
@@ -75,3 +77,37 @@ def test_half_surrogate_as_key_costs_only_its_message(bad: bytes, schema: str) -
 def test_type_of_messages_without_schema_ignores_half_surrogate() -> None:
     column = ColumnDecoder().build_schema_column(Schema("S", "json"), [{"n": 1}, {"\ud800": 1}])
     assert column.type == pa.struct([("n", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "most", "nanoseconds"),
+    [
+        ("<M8[s]", 9223372036, 10**9),
+        (">M8[D]", 106751, 86_400 * 10**9),
+        ("<m8[h]", 2562047, 3600 * 10**9),
+        ("<m8[25us]", 368934881474191, 25_000),
+        ("<M8[ns]", 2**63 - 1, 1),
+    ],
+)
+def test_time_beyond_nanoseconds_costs_only_its_message(dtype: str, most: int, nanoseconds: int) -> None:
+    numbers = [-most, most, -7, np.iinfo(np.int64).min]  # the last one is NaT
+    too_far = [-most - 1, most + 1, 2**62] if most < 2**62 else []
+    payloads = [np.array([number], f"{dtype[0]}i8").tobytes() for number in [*numbers, *too_far]]
+    schema = struct_schema(np.dtype([("time", dtype)]))
+    found, reasons, failed = decode_rows(schema, payloads, ColumnDecoder(allowed=convert_to_delta_type))
+    times = [number * nanoseconds for number in numbers[:3]]
+    assert found == [(row, {"time": time}) for row, time in enumerate([*times, None])]
+    assert (sorted(reasons), failed) == ([*range(4, 4 + len(too_far))], payloads[4:])
+    assert all("exceeds int64 nanoseconds" in reason for reason in reasons.values())
+
+
+@pytest.mark.parametrize("dtype", ["M8[Y]", "M8[M]", "m8[ps]", "m8[2fs]"])
+def test_times_of_other_units_are_nanoseconds(dtype: str) -> None:
+    values = np.array([-290, -1, 0, 291]).view(dtype)
+    assert build_arrow_array(values).equals(pa.array(values.astype(f"{dtype[:2]}[ns]")))
+
+
+@pytest.mark.parametrize("dtype", ["M8[Y]", "M8[M]"])
+def test_time_in_months_beyond_nanoseconds_raises(dtype: str) -> None:
+    with pytest.raises(ValueError, match="exceeds int64 nanoseconds"):
+        build_arrow_array(np.array(["3000"], dtype))
