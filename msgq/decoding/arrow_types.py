@@ -122,7 +122,9 @@ def build_arrow_array(array: np.ndarray[Any, Any]) -> pa.Array:
             return pa.ListArray.from_arrays(pa.array(np.zeros(len(array) + 1, np.int32)), inner)
         return pa.FixedSizeListArray.from_arrays(inner, each)
     if dtype.names is not None:
-        return pa.StructArray.from_arrays([build_arrow_array(array[name]) for name in dtype.names], list(dtype.names))
+        return pa.StructArray.from_arrays(
+            [build_arrow_array(array[name]) for name in dtype.names], make_distinct_names(dtype.names)
+        )
     if dtype.kind == "f":  # halves are not known everywhere, longer ones than 8 bytes nowhere
         return pa.array(array.astype(np.float64 if dtype.itemsize >= 8 else np.float32))
     if dtype.kind in "mM":
@@ -216,9 +218,21 @@ def find_common_type(first: pa.DataType, second: pa.DataType) -> pa.DataType:
             return pa.decimal128(20, 0)
     try:
         both = [pa.schema([("value", first)]), pa.schema([("value", second)])]
-        return pa.unify_schemas(both, promote_options="permissive").field(0).type
+        return _merge_name_variants(pa.unify_schemas(both, promote_options="permissive").field(0).type)
     except (pa.ArrowTypeError, pa.ArrowInvalid):
         return pa.string()
+
+
+def _merge_name_variants(arrow_type: pa.DataType) -> pa.DataType:
+    """Return a type in which fields of a struct whose names differ only in case are one field."""
+    if kinds.is_struct(arrow_type):
+        fields = pa.schema([field.with_type(_merge_name_variants(field.type)) for field in arrow_type])
+        return pa.struct(list(find_common_columns(pa.schema([]), fields)))
+    if kinds.is_list(arrow_type):
+        return pa.list_(_merge_name_variants(arrow_type.value_type))
+    if kinds.is_fixed_size_list(arrow_type):
+        return pa.list_(_merge_name_variants(arrow_type.value_type), arrow_type.list_size)
+    return arrow_type
 
 
 def find_common_columns(first: pa.Schema, second: pa.Schema) -> pa.Schema:
@@ -258,7 +272,7 @@ def _combine_column_chunks(column: pa.ChunkedArray) -> pa.Array:
 
 
 def cast_array(array: pa.Array, target_type: pa.DataType) -> pa.Array:
-    """Return the values as another type. Fields are matched by name, and missing fields are null.
+    """Return the values as another type. Fields are matched by name without case, and missing fields are null.
 
     Raises:
         pyarrow.ArrowException: a value does not fit the type.
@@ -268,9 +282,11 @@ def cast_array(array: pa.Array, target_type: pa.DataType) -> pa.Array:
     if kinds.is_null(target_type) or kinds.is_null(array.type):
         return pa.nulls(len(array), target_type)
     if kinds.is_struct(target_type) and kinds.is_struct(array.type):
-        fields = {field.name: part for field, part in zip(array.type, array.flatten(), strict=True)}
+        values_by_name = {field.name.lower(): part for field, part in zip(array.type, array.flatten(), strict=True)}
         parts = [
-            cast_array(fields[field.name], field.type) if field.name in fields else pa.nulls(len(array), field.type)
+            cast_array(values_by_name[field.name.lower()], field.type)
+            if field.name.lower() in values_by_name
+            else pa.nulls(len(array), field.type)
             for field in target_type
         ]
         return pa.StructArray.from_arrays(parts, fields=list(target_type), mask=array.is_null())

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from msgq.common.schema import Schema
+from msgq.decoding.arrow_types import make_distinct_names
 from msgq.decoding.cdr_types import CdrArray, CdrSequence, CdrStruct, CdrType, measure_type
 from msgq.decoding.core import (
     CDR_REPEAT_DEPTH_MAX,
@@ -175,10 +176,11 @@ class ColumnarDecodePlan:
             for name, field_type in kind.fields
             if measure_type(field_type).min_bytes
         }
+        names = make_distinct_names(makers)
 
         def build_array(columns: _ByteColumns, rows: int) -> pa.Array:
             arrays = [maker(columns, rows) for maker in makers.values()]
-            return pa.StructArray.from_arrays(arrays, list(makers))
+            return pa.StructArray.from_arrays(arrays, names)
 
         return build_array
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from msgq.common.schema import Schema
-from msgq.decoding.arrow_types import build_arrow_array
+from msgq.common.schema import Schema, schema_of
+from msgq.decoding.arrow_types import build_arrow_array, cast_array, find_common_type
 from msgq.decoding.column_decoder import ColumnDecoder
 from msgq.lake.delta_types import convert_to_delta_type
 from tests.recording.logs import struct_schema
@@ -111,3 +112,34 @@ def test_times_of_other_units_are_nanoseconds(dtype: str) -> None:
 def test_time_in_months_beyond_nanoseconds_raises(dtype: str) -> None:
     with pytest.raises(ValueError, match="exceeds int64 nanoseconds"):
         build_arrow_array(np.array(["3000"], dtype))
+
+
+POINT_DEFINITION = b"P p\nP[] more\n" + b"=" * 80 + b"\nMSG: a/P\nfloat32 x\nfloat32 X\n"
+
+
+@pytest.mark.parametrize("encoding", ["cdr", "ros1"])
+def test_ros_fields_that_differ_in_case_have_distinct_names(encoding: str) -> None:
+    name, definition = ("a/msg/M", "ros2msg") if encoding == "cdr" else ("a/M", "ros1msg")
+    schema = schema_of(name, encoding, POINT_DEFINITION, definition)
+    value_type = ColumnDecoder().find_value_type(schema)
+    point = pa.struct([("x", pa.float32()), ("X_", pa.float32())])
+    assert value_type == pa.struct([("p", point), ("more", pa.list_(point))])
+    head = b"\0\1\0\0" if encoding == "cdr" else b""
+    found, reasons, _ = decode_rows(schema, [head + struct.pack("<2fI2f", 1, 2, 1, 3, 4), b"cut"])
+    assert found == [(0, {"p": {"x": 1, "X_": 2}, "more": [{"x": 3, "X_": 4}]})]
+    assert list(reasons) == [1]
+
+
+def test_numpy_fields_that_differ_in_case_have_distinct_names() -> None:
+    dtype = np.dtype([("p", [("x", "<f4"), ("X", "<f4")]), ("q", [("y", "<i2"), ("Y", "<i2")], (2,))])
+    payload = np.array(((1, 2), [(3, 4), (5, 6)]), dtype).tobytes()
+    found, _, _ = decode_rows(struct_schema(dtype), [payload])
+    assert found == [(0, {"p": {"x": 1, "X_": 2}, "q": [{"y": 3, "Y_": 4}, {"y": 5, "Y_": 6}]})]
+
+
+def test_common_type_merges_nested_fields_that_differ_in_case() -> None:
+    first = pa.array([{"p": [{"x": 1}]}])
+    second = pa.array([{"p": [{"X": 2.5, "y": True}]}])
+    common = find_common_type(first.type, second.type)
+    assert common == pa.struct([("p", pa.list_(pa.struct([("x", pa.float64()), ("y", pa.bool_())])))])
+    assert cast_array(second, common).to_pylist() == [{"p": [{"x": 2.5, "y": True}]}]

@@ -167,6 +167,14 @@ def test_silver_half_surrogate_as_key_costs_only_its_message(tmp_path: Path) -> 
     assert lake.values("e", "sequence", "x") == [(0, 1)]
 
 
+def test_silver_nested_fields_that_differ_in_case_have_distinct_names(tmp_path: Path) -> None:
+    nested = np.dtype([("p", [("x", "<f4"), ("X", "<f4")])])
+    lake = Lake(tmp_path, {5: struct_schema(nested)})
+    lake.add("a", [message("e", 0, "struct", np.array(((1, 2),), nested).tobytes(), schema_id=5)])
+    assert lake.decode() == 1
+    assert lake.values("e", "p") == [({"x": 1, "X_": 2},)]
+
+
 def test_silver_optional_fields_do_not_multiply_tables(tmp_path: Path) -> None:
     lake, rng = Lake(tmp_path), random.Random(3)
     for part in range(6):
