@@ -5,6 +5,7 @@ Values without an Arrow type, or without a common type, become text: strings unc
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from itertools import chain
 from typing import Any
@@ -77,17 +78,16 @@ def _build_struct_column(values: list[Any], present: list[dict[Any, Any]], depth
     names = list(dict.fromkeys(chain.from_iterable(present)))
     if len(names) > _STRUCT_FIELDS_MAX:
         return None
-    columns = {
-        name: build_value_column([None if value is None else value.get(name) for value in values], depth + 1)
+    columns = [
+        build_value_column([None if value is None else value.get(name) for value in values], depth + 1)
         for name in names
-    }
-    typed_arrays = {name: array for name, array in columns.items() if not kinds.is_null(array.type)}
+    ]
+    distinct = make_distinct_key_names(list(map(str, names)))
+    typed_arrays = {name: array for name, array in zip(distinct, columns, strict=True) if not kinds.is_null(array.type)}
     if not typed_arrays:
         return pa.nulls(len(values))
     missing = pa.array([value is None for value in values])
-    return pa.StructArray.from_arrays(
-        list(typed_arrays.values()), make_distinct_names(map(str, typed_arrays)), mask=missing
-    )
+    return pa.StructArray.from_arrays(list(typed_arrays.values()), list(typed_arrays), mask=missing)
 
 
 def _build_list_column(values: list[Any], present: list[Any], depth: int) -> pa.Array:
@@ -172,13 +172,23 @@ def make_distinct_names(names: Any, reserved: Any = ()) -> list[str]:
     return distinct
 
 
+def make_distinct_key_names(names: Sequence[str], reserved: Iterable[str] = ()) -> list[str]:
+    """Return distinct names for keys of messages, in the same order.
+
+    The order of the keys does not choose the name that gets a suffix: of "a" and "A", "a" stays.
+    """
+    order = sorted(range(len(names)), key=lambda index: names[index].swapcase())
+    distinct = make_distinct_names((names[index] for index in order), reserved)
+    return [name for _, name in sorted(zip(order, distinct, strict=True))]
+
+
 def list_value_column_names(value: pa.DataType, reserved: Any) -> list[str]:
     """Return the column names of a value: its fields, or the name of the value. `reserved`: names of other columns."""
     if kinds.is_null(value):
         return []
     if not kinds.is_struct(value):
         return make_distinct_names(["value"], reserved)
-    return make_distinct_names([field.name for field in value], reserved)
+    return make_distinct_key_names([field.name for field in value], reserved)
 
 
 def split_value_columns(value: pa.Array) -> list[pa.Array]:

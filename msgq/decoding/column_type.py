@@ -18,6 +18,7 @@ from msgq.decoding.arrow_types import (
     build_text_column,
     build_value_column,
     cast_array,
+    make_distinct_key_names,
     make_distinct_names,
 )
 
@@ -82,21 +83,26 @@ class ColumnType:
         present = values if _NONE_TYPE not in types else [value for value in values if value is not None]
         if not types <= _PYTHON_DICT_TYPES and not all(isinstance(value, Mapping) for value in present):
             raise TypeError(_describe_wrong_type(present, Mapping, "an object with fields"))
-        columns: dict[Any, pa.Array] = {}
+        columns: dict[str, pa.Array] = {}
         keys = dict.fromkeys(chain.from_iterable(present)) if self.union_members or self.allows_other_fields else {}
-        for name, child in zip(self.field_names, self.child_types, strict=True):
+        field_column_names = make_distinct_names(self.field_names)
+        for column_name, name, child in zip(field_column_names, self.field_names, self.child_types, strict=True):
             if name in keys or name not in self.union_members:
-                columns[name] = _build_field_column(child, name, _extract_field_values(values, name, present is values))
+                columns[column_name] = _build_field_column(
+                    child, name, _extract_field_values(values, name, present is values)
+                )
         if self.allows_other_fields:
-            extra = (name for name in keys if name not in self.field_names)
+            extra = [name for name in keys if name not in self.field_names]
+            extra_names = make_distinct_key_names(list(map(str, extra)), field_column_names)
             columns |= {
-                name: build_value_column(_extract_field_values(values, name, present is values)) for name in extra
+                column_name: build_value_column(_extract_field_values(values, name, present is values))
+                for column_name, name in zip(extra_names, extra, strict=True)
             }
-        columns = {str(name): column for name, column in columns.items() if not kinds.is_null(column.type)}
+        columns = {name: column for name, column in columns.items() if not kinds.is_null(column.type)}
         if not columns:
             return pa.nulls(len(values))
         missing = None if present is values else pa.array([value is None for value in values], pa.bool_())
-        return pa.StructArray.from_arrays([*columns.values()], make_distinct_names(columns), mask=missing)
+        return pa.StructArray.from_arrays([*columns.values()], list(columns), mask=missing)
 
     def _build_list_array(self, values: Sequence[Any]) -> pa.Array:
         types = set(map(type, values))

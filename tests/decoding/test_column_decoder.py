@@ -11,7 +11,13 @@ import pyarrow as pa
 import pytest
 
 from msgq.common.schema import Schema, schema_of
-from msgq.decoding.arrow_types import build_arrow_array, cast_array, find_common_type
+from msgq.decoding.arrow_types import (
+    build_arrow_array,
+    build_value_column,
+    cast_array,
+    find_common_type,
+    list_value_column_names,
+)
 from msgq.decoding.column_decoder import ColumnDecoder
 from msgq.lake.delta_types import convert_to_delta_type
 from tests.recording.logs import struct_schema
@@ -143,3 +149,33 @@ def test_common_type_merges_nested_fields_that_differ_in_case() -> None:
     common = find_common_type(first.type, second.type)
     assert common == pa.struct([("p", pa.list_(pa.struct([("x", pa.float64()), ("y", pa.bool_())])))])
     assert cast_array(second, common).to_pylist() == [{"p": [{"x": 2.5, "y": True}]}]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        b"",
+        b'{"type": "object", "properties": {"n": {"type": "integer"}}}',
+        b'{"type": "object", "properties": {"A": {"type": "integer"}, "n": {"type": "integer"}}}',
+    ],
+)
+def test_order_of_keys_does_not_choose_their_columns(schema: bytes) -> None:
+    first = b'{"n": 0, "a": 1, "A": 2, "p": {"x": 3, "X": 4}}'
+    second = b'{"p": {"X": 4, "x": 3}, "A": 2, "a": 1, "n": 0}'
+    names = {"a_": 1, "A": 2} if b'"A"' in schema else {"a": 1, "A_": 2}
+    for payload in (first, second):
+        found, _, _ = decode_rows(Schema("S", "json", schema), [payload])
+        assert found == [(0, {"n": 0, **names, "p": {"x": 3, "X_": 4}})]
+
+
+def test_key_without_values_keeps_name_from_other_key() -> None:
+    found, _, _ = decode_rows(Schema("S", "json"), [b'{"A": 2, "a": null}'])
+    assert found == [(0, {"A_": 2})]
+
+
+def test_order_of_keys_does_not_choose_columns_with_reserved_names() -> None:
+    for keys in (("log_time", "Log_Time"), ("Log_Time", "log_time")):
+        column = build_value_column([{key: int(key == "Log_Time") for key in keys}])
+        names = list_value_column_names(column.type, ["log_time"])
+        row = dict(zip(names, column.to_pylist()[0].values(), strict=True))
+        assert row == {"log_time_": 0, "Log_Time__": 1}

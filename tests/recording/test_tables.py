@@ -168,6 +168,14 @@ def test_table_renames_fields_with_reserved_names(tmp_path: Path) -> None:
     assert said(table) == [{"sequence_": 5, "Log_Time_": 6, "value": 7, "VALUE_": 8}]
 
 
+def test_order_of_keys_does_not_choose_their_columns(tmp_path: Path) -> None:
+    payloads = [b'{"a": 1, "A": 2}', b'{"A": 2, "a": 1}']
+    log = write_messages(tmp_path / "a.mcap", [("a", NUMBER, data) for data in payloads])
+    batches = [said(batch.rows) for batch in log.decoded_batches("a", rows=1)]
+    assert batches == [[{"a": 1, "A_": 2}]] * 2
+    assert said(log.to_arrow("a")) == [{"a": 1, "A_": 2}] * 2
+
+
 def test_table_has_publisher_and_key_columns(tmp_path: Path) -> None:
     write_messages(tmp_path / "a.mcap", [("channel/a", NUMBER, b"1")], kind="channel", publisher="left")
     write_messages(tmp_path / "b.mcap", [("records/a", NUMBER, b"1")], kind="records", key="camera")
