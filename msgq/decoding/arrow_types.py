@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.decoding.json_values import format_json_text
 
 _VALUE_DEPTH_MAX = 16  # levels of nested objects and lists. Deeper values become text
@@ -58,7 +59,8 @@ def build_value_column(values: list[Any], depth: int = 0) -> pa.Array:
     if column is None and not types & {dict, *_PYTHON_LIST_TYPES}:
         try:
             column = pa.array(values)
-        except ARROW_CONVERSION_ERRORS:
+        except ARROW_CONVERSION_ERRORS as error:
+            raise_handler_error(error)
             column = _build_wide_integers(present, values) if types == {int} else None
         if column is not None and not any(is_kind(column.type) for is_kind in _SCALAR_TYPE_CHECKS):
             column = None

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from msgq.common.dtypes import struct_dtype
+from msgq.common.handler_errors import raise_handler_error
 from msgq.common.schema import Schema
 from msgq.decoding.arrow_types import (
     ARROW_CONVERSION_ERRORS,
@@ -99,7 +100,8 @@ class ColumnDecoder:
         if schema.encoding == "struct":
             try:
                 return self._cast_to_wanted_type(build_arrow_array(np.zeros(0, struct_dtype(schema)))).type
-            except ARROW_CONVERSION_ERRORS:
+            except ARROW_CONVERSION_ERRORS as error:
+                raise_handler_error(error)
                 return None
         if (plan := self._find_decode_plan(schema)) is not None:
             return self._cast_to_wanted_type(pa.nulls(0, plan.arrow_type)).type
@@ -164,7 +166,8 @@ class ColumnDecoder:
         counts = sizes // dtype.itemsize
         try:
             value = self._build_element_array(elements)
-        except ARROW_CONVERSION_ERRORS:  # most messages may fit
+        except ARROW_CONVERSION_ERRORS as error:  # most messages may fit
+            raise_handler_error(error)
             value, reasons = self._build_fitting_elements(elements, counts)
             rows = np.arange(len(data)) if rows is None else rows
             misfit = np.array([reason is not None for reason in reasons])
@@ -228,7 +231,8 @@ class ColumnDecoder:
         value, failed = plan.decode_columns(data)
         try:
             value = self._cast_to_wanted_type(value)
-        except ARROW_CONVERSION_ERRORS:  # some of them may fit
+        except ARROW_CONVERSION_ERRORS as error:  # some of them may fit
+            raise_handler_error(error)
             yield self._decode_each_payload(schema, data)
             return
         if not failed.any():
@@ -305,7 +309,8 @@ def _build_fitting_column(
     """Return values as a column. Values that do not fit become null with a reason."""
     try:
         return build_column(values)
-    except ARROW_CONVERSION_ERRORS:
+    except ARROW_CONVERSION_ERRORS as error:
+        raise_handler_error(error)
         _reject_misfit_values(build_column, values, reasons)
         return build_column(values)
 
@@ -330,6 +335,7 @@ def _explain_type_mismatch(build_column: Callable[[list[Any]], pa.Array], values
     except UnicodeError as error:
         return f"message has a text or a name that is not Unicode: {error}"
     except ARROW_CONVERSION_ERRORS as error:
+        raise_handler_error(error)
         return f"message does not match its schema: {error}"
     return None
 

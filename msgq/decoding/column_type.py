@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from msgq.common.handler_errors import raise_handler_error
 from msgq.decoding.arrow_types import (
     ARROW_CONVERSION_ERRORS,
     build_arrow_array,
@@ -134,6 +135,7 @@ def _build_field_column(child: ColumnType, name: Any, values: list[Any]) -> pa.A
     try:
         return child.build_column(values)
     except ARROW_CONVERSION_ERRORS as error:
+        raise_handler_error(error)
         raise ValueError(f"field {str(name)!r}: {error}") from error
 
 

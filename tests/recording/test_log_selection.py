@@ -181,3 +181,17 @@ def test_html_lists_endpoints_and_escapes_names(log: LogReader) -> None:
     assert "<td>imu</td>" in shown
     assert "&lt;Imu&gt; (struct)" in shown
     assert "<Imu>" not in shown
+
+
+def test_text_of_a_time_has_nanoseconds() -> None:
+    assert parse_log_time("2026-05-01T00:00:00.123456789") == parse_log_time("2026-05-01T00:00:00.123456") + 789  # type: ignore[operator]
+    assert parse_log_time("1970-01-01T00:00:00.0000005Z") == 500
+    assert parse_log_time("20260501") == parse_log_time("2026-05-01")
+
+
+def test_date_without_dashes_is_no_time_of_a_spark_source() -> None:
+    source_options = pytest.importorskip("msgq.spark.source.source_options")
+    with pytest.raises(InvalidValueError, match="'20260501', a date or nanoseconds"):
+        source_options._parse_time_option("end", "20260501")
+    assert source_options._parse_time_option("end", "2026-05-01T00:00:00.0000001Z") == 1_777_593_600_000_000_100
+    assert source_options._parse_time_option("end", "-5") == -5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -42,13 +43,12 @@ def parse_log_time(time: LogTime | None) -> int | None:
         return _convert_datetime64(time)
     if isinstance(time, str):
         try:
-            time = datetime.fromisoformat(time.strip())
+            return parse_time_text(time)
         except ValueError:
             hint = "give a time such as '2026-05-01T12:00:00+02:00', or ns since the epoch as an int"
             raise InvalidValueError(f"{time!r} is not a time; {hint}") from None
     if isinstance(time, datetime):
-        aware = time if time.tzinfo else time.replace(tzinfo=UTC)
-        return (aware - _UNIX_EPOCH) // timedelta(microseconds=1) * 1000 + getattr(time, "nanosecond", 0)
+        return _convert_datetime(time) + getattr(time, "nanosecond", 0)
     try:
         return operator.index(time)
     except TypeError:
@@ -56,6 +56,22 @@ def parse_log_time(time: LogTime | None) -> int | None:
             f"time is {time!r}, of type {type(time).__name__}; give ns since the epoch as an int, a text or a datetime"
         )
         raise InvalidTypeError(text) from None
+
+
+def parse_time_text(text: str) -> int:
+    """Return an ISO 8601 time in ns since the epoch, also of a text with nine digits of a second.
+
+    Raises:
+        ValueError: the text is not a time.
+    """
+    time = datetime.fromisoformat(text.strip())  # leaves out digits after the sixth
+    digits = re.search(r"[.,]\d{6}(\d{1,3})", text)
+    return _convert_datetime(time) + (int(digits[1].ljust(3, "0")) if digits else 0)
+
+
+def _convert_datetime(time: datetime) -> int:
+    aware = time if time.tzinfo else time.replace(tzinfo=UTC)
+    return (aware - _UNIX_EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def _convert_datetime64(time: np.datetime64) -> int:

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 
 from msgq.common.choices import list_names
 from msgq.common.selection import EndpointPattern, SelectedEndpoints, parse_pattern
@@ -17,9 +16,9 @@ from msgq.decoding.schemas import Schemas
 from msgq.errors import InvalidValueError, RecordingError
 from msgq.recording import LogReader, Problem
 from msgq.recording.mcap_io.recording_files import list_recordings
+from msgq.recording.reader.log_times import parse_time_text
 from msgq.recording.reader.log_view import CLOCK_CHOICES, HOST_CLOCK
 
-_UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PARTITION_BYTES = 256 << 20
 _PARTITION_BYTES_MIN = 8 << 20  # a task costs as much as reading so many bytes
 _CHUNK_BYTES = 1 << 20  # room of a task, without which the rest would need another task
@@ -226,15 +225,15 @@ def _parse_text_list(name: str, text: str) -> list[str]:
 def _parse_time_option(name: str, text: str | None) -> int | None:
     if text is None:
         return None
+    hint = "use nanoseconds since 1970, or a time such as 2026-01-31T12:00:00"
     if re.fullmatch(r"-?\d{1,40}", text.strip()):
+        if re.fullmatch(r"(19|20)\d{6}", text.strip()):
+            raise InvalidValueError(f"option {name!r} is {text!r}, a date or nanoseconds; {hint}")
         return int(text)
     try:
-        time = datetime.fromisoformat(text.strip())
+        return parse_time_text(text)
     except ValueError:
-        hint = "use nanoseconds since 1970, or a time such as 2026-01-31T12:00:00"
         raise InvalidValueError(f"option {name!r} is {text!r}; {hint}") from None
-    time = time if time.tzinfo else time.replace(tzinfo=UTC)
-    return (time - _UNIX_EPOCH) // timedelta(microseconds=1) * 1000
 
 
 def _parse_clock_option(text: str) -> str:
