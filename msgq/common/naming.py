@@ -48,7 +48,7 @@ def validate_endpoint_name(endpoint: str | bytes, noun: str = "endpoint", most: 
         raise EndpointNameError(
             f"{noun} {name!r} is not a valid file name (no '/' or NUL, not '.' or '..'){hint and '; '}{hint}"
         )
-    return str.__str__(name)  # of a subclass, such as an enumeration: compiled code needs a str itself
+    return str.__str__(name)  # not an object of a subclass, such as an enumeration, which compiled code refuses
 
 
 #: Classes that open the endpoints whose names have a mark in other tools.

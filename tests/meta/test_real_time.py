@@ -91,7 +91,7 @@ TABLE = {
         "`wait_for_readers` asks the bus; after that, it only raises",
     ),
     "msgq/impl/sockets/polling.py": (
-        "2 time.monotonic, select.poll",
+        "2 time.monotonic, select.epoll, select.poll",
         "polls of descriptors, which a simulation refuses for its sockets",
     ),
     # ---- locks of files ----

@@ -312,6 +312,8 @@ class PubSocket(PubConnection):
     def all_readers_updated(self) -> bool:
         """Return True if every living subscriber has read all messages; False if no subscriber exists.
 
+        Of more than 128 subscribers of a topic, the others show no position, so the result is False.
+
         Compatibility: stock's name; see `wait_for_readers`. Passive subscribers do not count.
         """
 
@@ -321,8 +323,8 @@ class PubSocket(PubConnection):
         Args:
             timeout: seconds; None waits without limit.
             interval: seconds between two checks.
-            n: number of connected subscribers to wait for; their unread messages do not matter. None: wait until
-                `all_readers_updated` returns True.
+            n: number of connected subscribers to wait for, at most 128; their unread messages do not matter. None: wait
+                until `all_readers_updated` returns True.
 
         Raises:
             WaitTimeoutError: the time-out passed. Also a TimeoutError.

@@ -367,7 +367,7 @@ static inline void mq_ring_publisher_close(mq_ring_publisher *p) {
     mq_participant_leave(&p->row->participant, p->uid, &p->liveness_token);
 }
 
-/* Store the number of living subscribers in *attached. Store the number of living subscribers that have read all
+/* Store the number of living subscribers in *attached. Subscribers without a row count as one. Store the number of living subscribers that have read all
  * messages in *updated. The messages of a later publisher count, too. */
 static inline void mq_ring_count_subscribers(const mq_ring_publisher *p, int *attached, int *updated) {
     uint64_t published = mq_load_acquire_u64(&p->ring->write_pointer);
@@ -379,6 +379,8 @@ static inline void mq_ring_count_subscribers(const mq_ring_publisher *p, int *at
         *attached += 1;
         *updated += mq_load_acquire_u64(&p->side->subscribers[i].cursor) == published;
     }
+    /* One or more subscribers have no row, because all rows are in use: nobody knows what they have read. */
+    *attached += mq_liveness_is_locked(&probe, MQ_RING_ROW_UNREGISTERED) == MQ_ALIVE;
     mq_liveness_probe_end(&probe);
     for (int i = 0; i < MQ_READER_SLOTS; i++) {
         uint64_t uid = mq_load_acquire_u64(&p->ring->read_uids[i]);

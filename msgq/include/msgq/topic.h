@@ -45,7 +45,8 @@ int msgq_publisher_open(msgq_publisher **publisher, const char *topic, const msg
 int msgq_publisher_send(msgq_publisher *publisher, const void *data, size_t size);
 
 /* Store the number of living subscribers in `attached`, and the number of those that have read all messages in
- * `updated`. `attached` and `updated` may be NULL. */
+ * `updated`. Of more than 128 subscribers, the others count as one that has not read all. `attached` and `updated` may
+ * be NULL. */
 int msgq_publisher_readers(msgq_publisher *publisher, int *attached, int *updated);
 
 /* Close the publisher, whose messages subscribers can still read. `publisher` may be NULL. */

@@ -1,4 +1,4 @@
-"""Arguments as foreign programs give them: numbers of NumPy, enumerations as names, and time-outs as flags."""
+"""What foreign programs do: numbers of NumPy, enumerations as names, time-outs as flags, and many subscribers."""
 
 from __future__ import annotations
 
@@ -94,3 +94,17 @@ def test_apoll_waits_for_descriptors(endpoint: str) -> None:
     finally:
         os.close(read_fd)
         os.close(write_fd)
+
+
+def test_reader_without_a_row_has_not_read_all(endpoint: str) -> None:
+    with msgq.pub_sock(endpoint) as pub:
+        subs = [msgq.sub_sock(endpoint) for _ in range(129)]
+        try:
+            pub.send(b"message")
+            assert {sub.receive() for sub in subs} == {b"message"}
+            assert not pub.all_readers_updated()
+            subs.pop().close()
+            assert pub.all_readers_updated()
+        finally:
+            for sub in subs:
+                sub.close()
