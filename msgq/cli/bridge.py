@@ -107,9 +107,13 @@ def command(
     screen = get_console()
     live = Live(console=screen, auto_refresh=False, transient=True) if screen.is_terminal and not as_json else None
     report = FlowReport()
-    with settings.overrides(prefix, bind), _make_bridge(out, sources, segment_size) as bridge:
+    with (
+        settings.overrides(prefix, bind),
+        _make_bridge(out, sources, segment_size) as bridge,
+        call_on_interrupt(bridge.stop),
+    ):
         _print_outgoing_endpoints(out, prefix)
-        with call_on_interrupt(bridge.stop), live or nullcontext():
+        with live or nullcontext():
             while bridge.run(interval):
                 lines = report.compute_recent_rates(bridge.flows())
                 if as_json:
